@@ -1,4 +1,4 @@
-"""Batches: which agents of a plan take their turns in one worker, and how a run calls them."""
+"""Batches: groups of agents whose local updates one worker performs, and the calls of workers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from .resume import Start
 
 
 def batches(plan: Terms, start: Start) -> list[list[int]]:
-    """Return the agents of each worker, by position: all of them, or each by itself.
+    """Return the agents of each worker, by index: all agents in one batch, or each by itself.
 
-    Every agent of a batch computes and releases what it would by itself, bit for bit.
+    In a batch, every agent computes and releases exactly what it would by itself, bit for bit.
 
     Parameters
     ----------
     plan : Terms
+        Plan of the run.
     start : Start
-        State that the run starts from.
+        State of the run at its beginning.
     """
     if is_batch(plan, start):
         return [[*range(len(plan.agents))]]
@@ -29,16 +30,18 @@ def batches(plan: Terms, start: Start) -> list[list[int]]:
 
 
 def is_batch(plan: Terms, start: Start) -> bool:
-    """Return whether one worker can take the turns of all agents of a plan.
+    """Return whether one worker can perform the local updates of all agents of a plan.
 
-    The agents are identical but for names and data, share all variables, and have spent alike so
-    far. Method, queries and local steps say that they take several agents at once. Data that are
-    released once, and noise that is split over agents, are released by each agent itself.
+    The agents must be identical apart from names and data, share all variables, and have equal
+    accounts. The method, its queries and its local steps must declare support for batches. Data
+    that are released once, and distributed noise, are released by each agent separately.
 
     Parameters
     ----------
     plan : Terms
+        Plan of the run.
     start : Start
+        State of the run at its beginning.
     """
     first, *others = plan.agents
     local, needs = first.program, plan.algorithm.requirements
@@ -57,20 +60,20 @@ def is_batch(plan: Terms, start: Start) -> bool:
 
 
 def one_by_one(agents: Sequence[object]) -> list[list[int]]:
-    """Return a batch for each agent."""
+    """Return a batch of one agent for each agent."""
     return [[k] for k in range(len(agents))]
 
 
 class Agents:
-    """The agents of a run, behind the workers that take their turns.
+    """Interface to the agents of a run, through the workers that perform their updates.
 
     Parameters
     ----------
     executor : Executor
     batches : sequence of sequence of int
-        The agents of each worker, by position in the plan, in ascending order.
+        Agents of each worker, by index in the plan, ascending.
     workers : sequence of callables
-        Make the worker of each batch where it lives.
+        Functions that construct the worker of each batch, called where it runs.
     """
 
     def __init__(
@@ -85,15 +88,16 @@ class Agents:
         executor.start(workers)
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """Call a method of all workers, and return what it returned by agent.
+        """Call a method of all workers, and return the results by agent.
 
         Parameters
         ----------
         method : str
+            Name of the method of `Worker`.
         *common
-            Arguments for all.
+            Arguments for all agents.
         each : sequence, optional
-            A further argument of each agent, by position.
+            A further argument for each agent, by index.
         """
         if self._whole:
             (answers,) = self._executor.map(method, *common, each=None if each is None else [each])

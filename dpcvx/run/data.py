@@ -1,4 +1,4 @@
-"""Data sources of the agents: values for private objects, by object or name; none are read."""
+"""Data sources of private objects, from the user's mapping by object or name; unread."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def sources_of(
     data: Mapping[Private | str, DataSource | Sealed] | None,
     asked: str = "plan.run(data={private: array})",
 ) -> list[list[Sealed]]:
-    """Return functions that fetch values, per agent and private object that runs know of.
+    """Return the data source of each private object in an agent's objective or constraints.
 
-    Nothing is read yet. If a value is missing, the message names `asked` as the call that needs it.
+    The sources are not read. If one is missing, the error names `asked` as the call that needs it.
     """
     given = dict(matching(problem, seal_all(data)))
     sources: list[list[Sealed]] = []
@@ -34,12 +34,12 @@ def sources_of(
 
 
 def all_checked(problem: Declaration, sources: list[list[Sealed]]) -> list[list[Sealed]]:
-    """Return the sources with all values checked, except those of functions, which agents call.
+    """Return the sources with given values checked; functions are called later, by the agents.
 
     Raises
     ------
     DataError
-        If values do not fit their declaration.
+        If given values contradict their declaration.
     """
     return [
         [
@@ -53,7 +53,7 @@ def all_checked(problem: Declaration, sources: list[list[Sealed]]) -> list[list[
 def own_sources(
     problem: Declaration, k: int, data: Mapping[Private | str, DataSource | Sealed] | None
 ) -> list[Sealed]:
-    """Return sources for every private object of agent k, those of ``recourse=`` last."""
+    """Return agent k's sources for all private objects; objects only in ``recourse=`` come last."""
     agent, given = problem.agents[k], dict(matching(problem, seal_all(data)))
     name, specs = problem.names[k], agent.specs(problem.names[k])
     asked = f"result.recourse('{name}', data={{private: array}})"
@@ -62,33 +62,34 @@ def own_sources(
 
 
 def source_for(private: Private, data: DataSource | None = None) -> Sealed:
-    """Return a function that fetches the values of one private object; nothing is read yet."""
+    """Return a private object's data source, from `data` or its declaration; unread."""
     return source_of(private, data)
 
 
 def stand_ins(
     problem: Declaration, proxy: Mapping[Private | str, Sealed], verb: str, recourse: bool = False
 ) -> dict[Private | str, Sealed]:
-    """Return public values for every private object: from `proxy`, else from its own ``proxy=``.
+    """Return public proxy data for every private object: from `proxy`, or from its declaration.
 
-    Functions among them are called here, once; no private data are read.
+    Functions in `proxy` are called here, once. Private data are not read.
 
     Parameters
     ----------
     problem : Declaration
+        Problem with the private objects.
     proxy : mapping
-        See `seal_all`.
+        Sealed proxy data; see `seal_all`.
     verb : str
-        Method that needs them, for messages, such as ``problem.tune``.
+        Method that needs proxy data, for messages, such as ``problem.tune``.
     recourse : bool
-        Also for those that are in ``recourse=`` alone.
+        Whether to include private objects that occur in ``recourse=`` only.
 
     Raises
     ------
     ModelError
-        If one has neither.
+        If a private object has no proxy data.
     DataError
-        If values do not fit their declaration.
+        If proxy data contradict the declaration.
     """
     given = dict(matching(problem, proxy, "proxy"))
     by_object: dict[Private | str, Sealed] = {}

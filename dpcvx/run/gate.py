@@ -1,9 +1,9 @@
-"""The privacy gate: private values reach what leaves an agent through this file alone.
+"""The privacy gate: values computed from private data leave an agent only through this module.
 
-A release charges the accounts, computes exact values, and adds noise, in this order; nothing else
-comes back. Data may be read and checked before: data that cannot be used cost nothing. Charges and
-values are in the ledger's file before the run uses the values. A gate stands between a run and one
-agent, or a batch of agents that release at the same times.
+A release charges the accounts, computes exact values, and adds noise, in this order. Nothing else
+is returned. Data may be read and checked before the charge, so unusable data cost nothing. The
+ledger's file contains charges and values before the run uses the values. A gate belongs to one
+agent, or to a batch of agents that release at the same times.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from ..sensitivity.queries.query import Query
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
-# Round and step of a release.
+# Round, and release within the round.
 Place = tuple[int, int]
 T = TypeVar("T")
-# Why sparse data are refused.
+# Endings of the error for sparse data: reasons why an array is needed.
 _NEEDED = "what was asked for takes every entry by itself, not products. Pass the data"
 _USED = (
     "the objective does more than multiply them with variables as they are. Write X @ w wherever "
@@ -48,57 +48,57 @@ _USED = (
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """A value that was released."""
+    """A released value of one agent."""
 
-    agent: int  # position in the plan
-    round: int  # from 1; 0 before the first round
-    step: int  # from 1
+    agent: int  # index of the agent in the plan
+    round: int  # from 1; 0 is before the first round
+    step: int  # release within the round, from 1
     value: Array  # shape (n,)
 
 
 @dataclass(frozen=True, eq=False)
 class Charge:
-    """Charge to some agents of a gate for one release, and the noise that hides the values."""
+    """Charge for one release of some of a gate's agents, with the noise of their values."""
 
-    rows: Index  # positions in the gate, ascending
-    entry: Entry | None  # for the ledger; None if the values do not depend on private data
-    grid: Grid | None  # grid and noise of the (scaled) values; None for exact values
+    rows: Index  # indices of the agents in the gate, ascending
+    entry: Entry | None  # ledger entry; None if the values do not depend on private data
+    grid: Grid | None  # grid and noise of the scaled values; None for exact values
 
 
 @dataclass(frozen=True, eq=False)
 class Perturbed:
-    """The minimization of an objective with a linear term, behind the gate."""
+    """Minimization of an objective with a random linear term, computed inside the gate."""
 
-    size: int  # entries of the linear term
-    minimizer: Callable[[Array], Array]  # of a linear term of each agent, a row per agent
-    # What checks compare between neighbors: the exact gradients at released points.
+    size: int  # number of entries of the linear term
+    minimizer: Callable[[Array], Array]  # from linear terms to minimizers, a row per agent
+    # Exact gradients at released points, which sensitivity checks compare between neighbors.
     gradient: Callable[[Array], Array]
 
 
 class PrivacyGate:
-    """The only way out for values computed from private data: charge, compute, add noise, keep.
+    """The only path of values computed from private data: charge, compute, add noise, record.
 
-    Arrays have a row per agent of the gate.
+    Arrays have one row per agent of the gate.
 
     Parameters
     ----------
     agents : sequence of int
-        Positions of the agents in the plan.
+        Indices of the agents in the plan.
     noise : Calibrated or None
-        One for all; None switches the noise off.
+        Mechanism of all agents; None switches the noise off.
     accounts : sequence of Account
-        One per agent, equal but for their names.
+        One account per agent; the accounts are equal apart from names.
     sources : Sources
-        A source of random bits per agent.
+        Random bits, with a source for each agent.
     record : bool
-        Keep the releases.
+        Whether to keep all releases, for a transcript.
     past : iterable of Release
-        Releases of an interrupted run, which are replayed at no charge.
+        Releases of an interrupted run, which are replayed without a charge.
     paid : sequence of collection of (round, step)
-        Charged releases that the interrupted run did not make, by agent.
+        Releases that the interrupted run charged but did not make, for each agent.
     journal : Writer or None
-        Journal that charges and values are written to before they take effect. A run that was
-        charged as a whole has none, because its values are never released.
+        Journal that records charges and values before they take effect. It is unused if the run was
+        charged as a whole, because its values are never released.
     """
 
     def __init__(
@@ -139,18 +139,18 @@ class PrivacyGate:
         compute: Callable[[], Array] | Perturbed,
         scale: Array | None = None,
     ) -> Array:
-        """Release ``compute()``, or the minimizer of an objective with a random linear term.
+        """Release the values of ``compute()``, or the minimizers that it describes, with noise.
 
         Parameters
         ----------
         round_step : (int, int)
-            Round and step.
+            Round, and release within it.
         charges : sequence of Charge
-            Every agent is in one of them.
+            Charges; every agent of the gate is in exactly one of them.
         compute : callable or Perturbed
-            Returns a row per agent. Called after the accounts were charged.
+            Function that returns a row per agent, called after the charge; or a minimization.
         scale : ndarray, shape (size,), optional
-            Public weights of the components, which are divided out again.
+            Public positive weights of the components; noise is added to the weighted values.
 
         Returns
         -------
@@ -159,7 +159,7 @@ class PrivacyGate:
         Raises
         ------
         BudgetError
-            If an account does not cover its charge.
+            If an account's budget does not cover its charge.
         """
         for charge in charges:
             if self.noise is not None and charge.grid is None and charge.entry is not None:
@@ -183,7 +183,7 @@ class PrivacyGate:
         return values
 
     def withheld(self, compute: Callable[[], T], *, foreign: str = "") -> T:
-        """Compute on the agents' data; see `withheld`."""
+        """Run a computation on the agents' data without messages that could quote data."""
         whose: int | str = self.agents[0]
         if self.count > 1:
             others = f"{self.count - 1} others in one array with it"
@@ -191,18 +191,18 @@ class PrivacyGate:
         return withheld(whose, compute, foreign=foreign)
 
     def accounts(self) -> list[Account]:
-        """Return the account of every agent."""
+        """Return the accounts of all agents of the gate."""
         return self._book.accounts()
 
     def uniform(self, t: int, size: int) -> Array:
-        """Return secret uniform variables of round t, a row per agent.
+        """Return secret uniform variables for round t, a row per agent.
 
-        A release that is replayed had the same.
+        A resumed run with a seed draws equal variables again.
         """
         return uniform(size, self._sources.at(t, 0))
 
     def made(self, round_step: Place) -> bool:
-        """Return whether an interrupted run made the release of every agent."""
+        """Return whether an interrupted run has made this release of every agent."""
         return len(self._past.get(round_step, ())) == self.count
 
     def _noised(
@@ -218,14 +218,14 @@ class PrivacyGate:
         for charge in charges:
             if charge.grid is not None and charge.rows.size:
                 noisy.append((charge.rows, charge.grid))
-        if self.noise is None or not noisy:  # no noise, which accounts record; or nothing moves it
+        if self.noise is None or not noisy:  # no noise, or no private data in the values
             return values
         values = values if scale is None else scale * values
         streams = self._sources.at(*round_step)
-        if noisy[0][0].size == self.count:  # one grid for all
+        if noisy[0][0].size == self.count:  # one grid for all agents
             values = self.noise.release_rows(values, noisy[0][1], streams)
         else:
-            values = values.copy()  # it may be a view, or what the oracle keeps
+            values = values.copy()  # `compute` may have returned a view, or an array that it stores
             for rows, grid in noisy:
                 values[rows] = self.noise.release_rows(values[rows], grid, streams.among(rows))
         return values if scale is None else values / scale
@@ -233,7 +233,7 @@ class PrivacyGate:
     def _minimized(
         self, round_step: Place, charges: Sequence[Charge], perturbed: Perturbed
     ) -> Array:
-        """Return the minimizers, with noise that covers their inexactness."""
+        """Return the minimizers, with noise that covers their distance from the exact ones."""
         noise, streams = self.noise, self._sources.at(*round_step)
         (charge,) = charges
         if noise is None or charge.grid is None:
@@ -244,7 +244,7 @@ class PrivacyGate:
         return noise.release_rows(values, charge.grid, streams)
 
     def _charge(self, round_step: Place, charges: Sequence[Charge]) -> None:
-        if self._prepaid:  # the whole run was charged before this gate was made
+        if self._prepaid:  # the run was charged as a whole earlier
             return
         due: list[tuple[Index, Entry]] = []
         for charge in charges:
@@ -262,7 +262,7 @@ class PrivacyGate:
     def _write(
         self, journal: Writer, round_step: Place, charges: Sequence[Charge], values: Array
     ) -> None:
-        """Write noisy values to the ledger's file."""
+        """Write released noisy values to the ledger's file."""
         for charge in charges:
             if charge.grid is not None and charge.rows.size:
                 journal.release(self._named(charge.rows), round_step, values[charge.rows])
@@ -272,7 +272,7 @@ class PrivacyGate:
 
 
 def _without(charge: Charge, past: Mapping[int, Array]) -> Charge:
-    """Return the charge of agents whose releases are not replayed."""
+    """Return a charge without the agents whose releases are replayed."""
     fresh = [row not in past for row in charge.rows.tolist()]
     return Charge(charge.rows[fresh], charge.entry, charge.grid)
 
@@ -286,28 +286,28 @@ def charge_for(
     public_state: Known | None,
     bound: float,
 ) -> tuple[Grid | None, Entry | None]:
-    """Return grid and ledger entry of an answer; None if it has no noise or is public.
+    """Return the grid and the ledger entry of a query's answer.
 
     Parameters
     ----------
     facts : Facts
-        Facts of the agent.
+        Public properties of the agent.
     round_step : (int, int)
-        Round and step.
+        Round, and release within it.
     query : Query
+        Query to the agent.
     size : int
-        Size of the answer.
+        Number of components of the answer.
     noise : Calibrated or None
-        Noise of this release.
+        Mechanism for this release.
     public_state : Known or None
-        Facts that bounds follow from; None if nothing is certified.
+        Public quantities from which the query derives its bounds; None if nothing is certified.
     bound : float
-        Largest move of the answer in one change of the data.
+        Sensitivity of the answer: its largest change between neighboring data.
 
     Raises
     ------
-    PrivacyError
-        If the bound is positive but rounds to 0, or no grid fits.
+    If the answer depends on private data but its bound rounds to 0, or if no grid fits.
     """
     if noise is None:
         exposed = Entry(*round_step, "none", 0.0, np.inf, 0.0, "none", query.released)
@@ -318,7 +318,7 @@ def charge_for(
             f"the {query.released} of agent '{facts.name}'."
         )
     if noise.prepaid:
-        # Answers stay hidden, so their grid need not depend on where they are.
+        # Answers are not released, so one grid serves all points.
         grid = noise.hidden_grid(size)
         return grid, entry_on(noise, round_step, grid, query.released)
     if public_state is None or bound == 0:
@@ -328,7 +328,7 @@ def charge_for(
                 "too small for a floating-point number, so no noise can be scaled to it. Scale "
                 "the problem up, or take larger steps."
             )
-        # In a sum, noise hides what others add.
+        # In secure aggregation, the noise of public summands protects the other summands.
         return None if noise.split is None else noise.grid(0.0, size), None
     claimed = query.claims(facts)
     certificate = "asserted" if claimed else public_state.sensitivity.certificate
@@ -346,7 +346,7 @@ def entry_for(
     certificate: Literal["derived", "asserted"] = "derived",
     floor: float = 0.0,
 ) -> tuple[Grid, Entry]:
-    """Return grid and ledger entry of a release of `size` components with a sensitivity bound."""
+    """Return the grid and ledger entry of a release of `size` components with a sensitivity."""
     grid = calibrated.grid(bound, size, floor)
     return grid, entry_on(calibrated, round_step, grid, released, certificate)
 
@@ -358,7 +358,7 @@ def entry_on(
     released: str,
     certificate: Literal["derived", "asserted"] = "derived",
 ) -> Entry:
-    """Return the ledger entry of a release on a grid."""
+    """Return the ledger entry of a release on a given grid."""
     split = calibrated.split
     return Entry(
         round=round_step[0],
@@ -376,23 +376,24 @@ def entry_on(
 
 
 def read(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> list[Array]:
-    """Fetch and check private values, entry by entry.
+    """Read and check an agent's private values as dense arrays.
 
     Parameters
     ----------
     specs : sequence of PrivateSpec
+        Declarations of the private objects.
     sources : sequence of callables
-        One per private parameter.
+        One function per private object, which returns its values.
 
     Returns
     -------
     list of ndarray
-        Flat, column by column.
+        Values of each private object, flattened in column order.
 
     Raises
     ------
     DataError
-        If a source fails, or its values do not fit their declaration, or are sparse.
+        If a source fails, or if values contradict their declaration or are sparse.
     """
     values = _unsealed(specs, sources)
     return [_entries(value, spec, _NEEDED) for value, spec in zip(values, specs, strict=True)]
@@ -401,43 +402,46 @@ def read(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> 
 def read_sparse_too(
     specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]
 ) -> list[Data]:
-    """Fetch and check private values, with sparse matrices as they are.
+    """Read and check an agent's private values, which may be sparse matrices.
 
     Parameters
     ----------
     specs, sources : sequences
+        Declarations of the private objects, and functions that return their values.
 
     Raises
     ------
     DataError
-        If a source fails, or its values do not fit their declaration.
+        If a source fails, or if values contradict their declaration.
     """
     return _unsealed(specs, sources)
 
 
 def require_fit(spec: PrivateSpec, source: Callable[[], Any]) -> None:
-    """Fetch and check private values, and let go of them.
+    """Read and check the values of a private object without keeping them.
 
     Raises
     ------
     DataError
-        If the source fails, or its values do not fit their declaration.
+        If the source fails, or if its values contradict their declaration.
     """
     unseal(source, spec)
 
 
 def read_for_gradients(form: NormalForm, sources: Sequence[Callable[[], Any]]) -> list[Data]:
-    """Fetch and check private values, sparse if the objective only multiplies them with variables.
+    """Read and check private values; sparse ones may stay sparse if they only multiply variables.
 
     Parameters
     ----------
     form : NormalForm
+        Objective of the agent.
     sources : sequence of callables
+        One function per private object, which returns its values.
 
     Raises
     ------
     DataError
-        Raised as by `read`, or if the objective does more with a sparse matrix.
+        As for `read`, or if the objective uses a sparse matrix in another way.
     """
     values = _unsealed(form.private, sources)
     return [
@@ -447,12 +451,13 @@ def read_for_gradients(form: NormalForm, sources: Sequence[Callable[[], Any]]) -
 
 
 def _unsealed(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> list[Data]:
-    """Return an agent's checked values; refuse parts of the same rows for different people.
+    """Read and check an agent's values; people must agree between parts of the same rows.
 
     Raises
     ------
     DataError
-        Raised as by `unseal`, or if identifiers with parts of the same rows differ.
+        If values contradict their declaration, or identifiers of people differ between parts of
+        rows.
     """
     held = [seal(source) for source in sources]
     values = [unseal(source, spec) for source, spec in zip(held, specs, strict=True)]
@@ -473,7 +478,7 @@ def _unsealed(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]
 
 def _people(source: Sealed) -> Index:
     people = people_of(source)
-    assert people is not None  # the values fit a declaration that needs them
+    assert people is not None  # checked when the values were read
     return people
 
 
@@ -488,12 +493,12 @@ def _entries(data: Data, spec: PrivateSpec, why: str) -> Array:
 
 
 def read_as_they_are(spec: PrivateSpec, source: Sealed) -> Data:
-    """Fetch private values whose rows may be longer than declared.
+    """Read private values whose rows may exceed the declared norm.
 
     Raises
     ------
     DataError
-        If they are no real numbers of that shape.
+        If the values are not an array of real numbers of the declared shape.
     """
     values = raw_array(source, spec.name)
     if values is None or values.shape != spec.shape:
@@ -505,14 +510,16 @@ def read_as_they_are(spec: PrivateSpec, source: Sealed) -> Data:
 
 
 def withheld(agent: int | str, compute: Callable[[], T], *, foreign: str = "") -> T:
-    """Compute on private data without warnings and without messages that could quote them.
+    """Run a computation on private data without warnings or messages that could quote data.
 
     Parameters
     ----------
     agent : int or str
+        Index or name of the agent, for the error.
     compute : callable
+        Computation without arguments.
     foreign : str
-        Name of the code of others that is called; empty if all of it is the package's.
+        Name of code outside the package that is called; empty if there is none.
     """
 
     def refusal(kind: str) -> PrivacyError:

@@ -1,7 +1,4 @@
-"""Residuals of released values, round by round.
-
-Figures of a run, from released values only.
-"""
+"""Residuals of released values by round, and figures of a run from released values."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
 
     from .solution import Solution
 
-# Rounds that a history keeps unless every round is asked for.
+# Largest number of rounds in a history, unless every round is requested.
 _KEPT = 128
 
 
@@ -38,9 +35,9 @@ class Round:
     residuals : Residuals
         Residuals of released values.
     inaccurate : int
-        Agents whose last local solve of the round reached reduced accuracy only.
+        Number of agents whose last local solve of the round reached reduced accuracy only.
     failed : int
-        Agents whose last local solve of the round failed, so that they kept the previous point.
+        Number of agents whose last local solve of the round failed; they kept the previous point.
     """
 
     t: int
@@ -58,7 +55,7 @@ class History(Sequence[Round]):
     Parameters
     ----------
     limit : int or None
-        Rounds to keep at most; None for all.
+        Largest number of stored rounds; None for all.
     """
 
     def __init__(self, limit: int | None = _KEPT) -> None:
@@ -68,11 +65,12 @@ class History(Sequence[Round]):
         self._inaccurate = self._failed = 0
 
     def append(self, residuals: Residuals, outcomes: Sequence[Outcome]) -> Round:
-        """Add a round.
+        """Add a round with its residuals, and return it.
 
         Parameters
         ----------
         residuals : Residuals
+            Residuals of released values.
         outcomes : sequence of Outcome
             Outcome of each agent's last local solve of the round.
 
@@ -89,7 +87,7 @@ class History(Sequence[Round]):
         )
         self._inaccurate += new.inaccurate
         self._failed += new.failed
-        # Whatever its number, the last round is kept as long as it is the last.
+        # The last round is always stored, until the next one is appended.
         self._kept[-1:] = [*filter(self._stays, self._kept[-1:]), new]
         if self._limit is not None and len(self._kept) > self._limit:
             self._stride *= 2
@@ -101,37 +99,37 @@ class History(Sequence[Round]):
 
     @property
     def rounds(self) -> list[int]:
-        """Numbers of the kept rounds, which the other lists are about."""
+        """Numbers of the stored rounds; the other lists have an entry for each of them."""
         return [r.t for r in self._kept]
 
     @property
     def primal(self) -> list[float]:
-        """``||w - z||`` after each kept round; see `Residuals`."""
+        """Primal residual ``||w - z||`` after each stored round; see `Residuals`."""
         return [r.residuals.primal for r in self._kept]
 
     @property
     def dual(self) -> list[float]:
-        """``penalty ||w - w_previous||`` after each kept round; nan in round 1."""
+        """Dual residual ``penalty ||w - w_previous||`` after each stored round; nan in round 1."""
         return [r.residuals.dual for r in self._kept]
 
     @property
     def mismatch(self) -> list[float]:
-        """Largest ``|w - z|`` after each kept round."""
+        """Largest entry of ``|w - z|`` after each stored round."""
         return [r.residuals.mismatch for r in self._kept]
 
     @property
     def penalty(self) -> list[float]:
-        """Penalty of each kept round; 0 in methods without."""
+        """Penalty in each stored round; 0 in methods without a penalty."""
         return [r.residuals.penalty for r in self._kept]
 
     @property
     def inaccurate(self) -> int:
-        """Local solves that ended a round of the run with reduced accuracy only."""
+        """Number of local solves, over all rounds, that reached reduced accuracy only."""
         return self._inaccurate
 
     @property
     def failed(self) -> int:
-        """Local solves that ended a round of the run without an answer."""
+        """Number of local solves, over all rounds, that failed."""
         return self._failed
 
     def __repr__(self) -> str:
@@ -154,27 +152,27 @@ class History(Sequence[Round]):
         return len(self._kept)
 
 
-# Characters of a title's line, on axes of so many inches.
+# Largest length of a title line in characters, and the width in inches for which it holds.
 _WIDTH, _WIDE = 80, 5.5
-# Inches.
+# Height of a figure in inches.
 _HEIGHT = 3.2
-# Variables up to which each has a name in a figure.
+# Largest number of variables that a figure's legend names.
 _NAMED = 8
 
 
 @styled
 def convergence(history: History, title: str, ax: Axes | None = None) -> Figure:
-    """Draw how far agents disagree, and how far values move, on a logarithmic axis."""
+    """Draw consensus residual and movement of released values by round, on a logarithmic axis."""
     axes = axes_on(ax, TWO_COLUMNS, _HEIGHT)
     moves = r"dual  $\rho\,\|w - w_{\mathrm{prev}}\|$"
     if not any(history.penalty):
         moves = r"movement  $\|x - x_{\mathrm{prev}}\|$"
     lines = ((history.primal, r"primal  $\|w - z\|$"), (history.dual, moves))
     shown = [line for line in lines if np.nanmax(line[0], initial=0.0) > 0]
-    for values, label in shown or lines:  # agents that hear of one point never disagree
+    for values, label in shown or lines:  # agents that receive one common point always agree
         axes.plot(history.rounds, values, label=label)
     if shown:
-        axes.set_yscale("log", nonpositive="mask")  # nothing moves while a scale is learned
+        axes.set_yscale("log", nonpositive="mask")  # no movement while a scale is learned
     axes.set(xlabel="round", ylabel="residual of released values")
     axes.set_title(_wrapped(title, axes))
     axes.legend()
@@ -183,7 +181,7 @@ def convergence(history: History, title: str, ax: Axes | None = None) -> Figure:
 
 @styled
 def returned(solution: Solution, title: str, ax: Axes | None = None) -> Figure:
-    """Draw what a run of one round returned, variable by variable: it has no path to follow."""
+    """Draw the returned values of a run of one round, entry by entry."""
     from matplotlib.ticker import MaxNLocator
 
     axes = axes_on(ax, TWO_COLUMNS, _HEIGHT)

@@ -1,6 +1,6 @@
-"""A run on private data: where it starts, what it is charged to, and the way to the loop.
+"""Runs on private data: checks, ledger and accounts, workers, and the call of the loop.
 
-Runs whose agents belong to others: no data, no noise and no ledger are on this side.
+Runs with remote owners, whose data, noise and ledgers are in other processes, follow below.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .worker import Worker
 Array = NDArray[np.float64]
 
 
-# What an executor does.
+# Methods that an executor must have.
 _DUTIES = ("writer", "start", "map", "close")
 
 
@@ -59,7 +59,7 @@ def run_plan(
     verbose: bool | None,
     made_up: bool = False,
 ) -> Result:
-    """See `Plan.run`; what is released of data that are `made_up` adds up to nothing."""
+    """Run a plan; see `Plan.run`. Runs on `made_up` (synthetic) data count as no spending."""
     _check_arguments(seed=seed, record=record, iterates=iterates, verbose=verbose)
     _check_tolerance(plan, tolerance)
     check_shown(plan, tolerance=tolerance, record=record, iterates=iterates)
@@ -79,7 +79,7 @@ def run_plan(
         )
     sources = all_checked(plan.problem, sources_of(plan.problem, data))
     given = [private for private, _ in matching(plan.problem, data)]
-    # Before anything is charged: what fails in the model fails here.
+    # Before any charge: errors in the model must occur here.
     initial = whole_start(plan.problem)
     with Journal(ledger) if isinstance(ledger, (str, Path)) else nullcontext() as journal:
         plan = plan if journal is None else as_begun(plan, journal)
@@ -94,7 +94,7 @@ def run_plan(
         guarantee = plan.guarantee_for(seeded=seed is not None, counted=ledger is not None)
         shown = Reporter(plan, verbose, guarantee, start.notes)
         written = None if journal is None else executor.writer(journal)
-        # Others deal agents to their processes one by one.
+        # Other executors distribute agents one by one.
         in_batches = type(executor) in (Automatic, Serial)
         dealt = batches(plan, start) if in_batches else one_by_one(parts)
         books: list[Callable[[], list[Account]]] = []
@@ -127,7 +127,7 @@ def run_plan(
         except BaseException:
             if watch.begun:
                 spent = _unended(parts, start, books if in_this_process else (), journal)
-                if isinstance(ledger, Ledger):  # there is no result with another one
+                if isinstance(ledger, Ledger):  # no other ledger records the failed run
                     for account in spent:
                         ledger[account.agent].catch_up(account)
                 if counts:
@@ -150,17 +150,19 @@ def _unended(
     books: Sequence[Callable[[], list[Account]]],
     journal: Journal | None,
 ) -> list[Account]:
-    """Return the agents' accounts after a run that ended in an error.
+    """Return the agents' accounts after a run that ended with an error.
 
     Parameters
     ----------
     parts : sequence of AgentPart
+        Parts of the plan, agent by agent.
     start : Start
+        State of the run at its beginning.
     books : sequence of callables
-        Return the accounts of each worker's agents, in their order, if these are in this process.
-        Agents elsewhere may have released all that was planned.
+        Functions that return the accounts of each worker's agents, if the workers are in this
+        process. If empty, the agents are charged for all planned releases.
     journal : Journal or None
-        Nothing leaves that is not in its file.
+        Journal of the run, whose file contains all releases.
     """
     if journal is not None:
         with suppress(LedgerError):
@@ -176,7 +178,7 @@ def _unended(
 
 
 def _released(spent: Sequence[Account], start: Start) -> dict[str, int]:
-    """Return the number of the run's releases, by agent."""
+    """Return the number of releases of this run, by agent."""
     pairs = zip(spent, start.agents, strict=True)
     return {account.agent: len(account.entries) - begun.earlier for account, begun in pairs}
 
@@ -227,26 +229,25 @@ def _check_tolerance(plan: Terms, tolerance: float | None) -> None:
 
 @runtime_checkable
 class RemoteExecutor(Executor, Protocol):
-    """An executor whose agents live with owners that decide by themselves what they take part in.
+    """An executor of remote agents, whose owners decide whether they take part in a run.
 
-    Answers hold what owners share; in place of all else they hold the public start.
+    Replies contain shared variables only; local variables have their public initial values.
 
     Attributes
     ----------
     closed_after : int or None
-        The round that is the last one, if the coordinator closes the run early; known once it has
-        begun.
+        The last round if the coordinator ends the run early, else None; known after `begin`.
     """
 
     closed_after: int | None
 
     def begin(self, plan: Terms) -> tuple[int, tuple[str, ...]]:
-        """Ask all owners to agree, and return the rounds that all their ledgers cover, and notes.
+        """Ask all owners to agree to a run; return the rounds that their ledgers cover, and notes.
 
         Raises
         ------
         RefusedError
-            If one takes no part.
+            If an owner declines.
         """
         ...
 
@@ -260,23 +261,24 @@ def run_remote(
     iterates: bool,
     verbose: bool | None,
 ) -> Result:
-    """Run a plan with owners.
+    """Run a plan with remote owners.
 
     Parameters
     ----------
     plan : Terms
+        Plan for the run.
     executor : RemoteExecutor
     given : sequence of str
-        Arguments that were given and belong to owners.
+        Names of passed arguments that only owners may pass.
     tolerance, iterates, verbose
         See `Plan.run`.
 
     Raises
     ------
     ModelError
-        If something was given that belongs to owners.
+        If an argument was passed that only owners may pass.
     RefusedError
-        If an owner takes no part, or does not go on.
+        If an owner declines the run, or leaves it.
     """
     if given:
         raise ModelError(
@@ -316,12 +318,12 @@ def run_remote(
 
 
 def _nobody() -> Worker:
-    """Raise an error: owners build their own agents."""
+    """Raise an error: agents of owners are constructed on the owners' side."""
     raise NotImplementedError
 
 
 def _shared_only(result: Result) -> Result:
-    """Return the result with nan in place of the owners' local variables."""
+    """Return the result with NaN for the owners' local variables."""
 
     def kept(solution: Solution) -> Solution:
         vectors = []

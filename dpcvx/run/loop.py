@@ -1,4 +1,4 @@
-"""The only loop: rounds, exchanges, and what the agents hand over at the end."""
+"""The loop of a run: rounds, message rounds within them, and the final reports of the agents."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ _UNNAMED = (
     "A run with secret draws failed, and counts in full. Run the plan on made-up data without "
     "draws='secret' to see the error. Here it stays hidden: it could tell which user was drawn."
 )
-# Of a run, whose averages are weighted by their rounds. More would ask agents more often.
+# Number of parts of a run whose averages are recorded; more parts need more calls of the agents.
 PARTS = 8
 
 
 @cache
 def _blas() -> ThreadpoolController:
-    """Return the libraries that numpy and scipy have loaded; finding them takes milliseconds."""
+    """Return the loaded BLAS libraries of numpy and scipy; finding them takes milliseconds."""
     return ThreadpoolController().select(user_api="blas")
 
 
 def whole_start(problem: Declaration) -> dict[int, Array]:
-    """Return the public start of whole variables, by cvxpy id."""
+    """Return the public initial values of all variables, by cvxpy id."""
     return {v.id: np.asarray(problem.start.get(v, _no_start(v))) for v in problem.variables()}
 
 
 def _no_start(variable: cp.Variable) -> NDArray[Any]:
-    """Return the point of a variable's attributes that is closest to zero."""
+    """Return the point closest to zero that has the variable's attributes."""
     if variable.is_complex():
         return np.zeros(variable.shape, dtype=complex)
     return projected(variable, np.zeros(variable.shape))
@@ -74,37 +74,41 @@ def drive(
     *,
     record: bool = False,
 ) -> Result:
-    """Run a plan's algorithm with the given agents.
+    """Run a plan's algorithm with the given workers, and return the result.
 
     Parameters
     ----------
     plan : Terms
+        Plan to run.
     start : mapping of int to ndarray
-        Values of entries that nobody holds, by cvxpy id of their variable.
+        Public values by cvxpy id of the variable, for entries that belong to no agent.
     batches : sequence of sequence of int
-        The agents of each worker, by position in the plan.
+        Agents of each worker, by index in the plan.
     workers : sequence of callables
-        Make the `Worker` of each batch where it lives.
+        Functions that construct the `Worker` of each batch, called where it runs.
     rounds : int
+        Number of rounds to run.
     executor : Executor
+        Executor of the workers.
     watch : Watch
+        Stopping rules, history and output.
     guarantee : Guarantee
-        Guarantee that the result states.
+        Guarantee that the result reports.
     coins : PublicCoins
-        Source of public randomness besides noise.
+        Public randomness of the method, independent of the noise.
     record : bool
-        Keep the transcript.
+        Whether to keep the transcript.
     """
     algorithm, program = plan.algorithm, plan.program
     started = time.perf_counter()
     whole, t = rounds == plan.rounds, 0
     past: dict[int, list[Answer]] = {}
-    # One thread of BLAS: its number of threads changes the rounding of its results, and agents that
-    # work at the same time would share the cores with each other's.
+    # BLAS uses one thread: the number of threads changes rounding, and concurrent agents would
+    # compete for cores.
     with _blas().limit(limits=1), closing(executor):
         agents = Agents(executor, batches, workers)
         server, rounds = algorithm.drawn(algorithm.start_server(program), rounds, coins)
-        # Nothing is averaged before the first step.
+        # Averages begin after the rounds that learn the scale.
         learned = len(algorithm.requirements.first)
         marks = {t for k in range(1, PARTS) if (t := rounds * k // PARTS) > learned}
         failed = False
@@ -117,7 +121,7 @@ def drive(
                     if not plan.secret_draws:
                         raise
                     failed = True
-                if failed:  # with no error behind it, which would name the agent of the round
+                if failed:  # raised outside the handler: no original error
                     raise PrivacyError(_UNNAMED)
                 if t in marks and not plan.hidden:
                     past[t] = algorithm.conclude(server) or agents.map("answer")
@@ -178,10 +182,10 @@ def drive(
 
 
 def _points(program: Program, past: Mapping[int, Sequence[Answer]]) -> list[Array]:
-    """Return all agents' public starts, and their last iterates after each part of the rounds.
+    """Return all agents' initial points, and their last iterates after each part of the rounds.
 
-    With several agents, only shared components are returned, since a coordinator has no others. So
-    the status of a run is the same function of released values in one process and between owners.
+    With several agents, only shared entries are returned, since a coordinator of remote owners has
+    no others. The status of a run is then one function of released values in both settings.
     """
     agents = program.agents
     each = [slice(None)] if len(agents) == 1 else [local.shared for local in agents]
@@ -194,17 +198,17 @@ def _points(program: Program, past: Mapping[int, Sequence[Answer]]) -> list[Arra
 
 
 def _since(before: Answer, half: int, after: Answer, t: int) -> Array:
-    """Return the average over the rounds between two answers, from what these averaged."""
+    """Return the average over rounds half + 1 to t, from the averages over 1 to half and 1 to t."""
     first = half if before.weight is None else before.weight
     whole = t if after.weight is None else after.weight
-    with np.errstate(all="ignore"):  # of runs that diverged
+    with np.errstate(all="ignore"):  # overflow in diverged runs
         return after.average + np.divide(first, whole - first) * (after.average - before.average)
 
 
 def _once(
     answers: Sequence[Sequence[Answer]], derive: Callable[[Sequence[Answer]], Array]
 ) -> tuple[Array, ...]:
-    """Return an array derived from each agent's answers; agents with the same answers share one."""
+    """Return an array derived from each agent's answers; computed once for identical answers."""
     agents = [*zip(*answers, strict=True)]
     keys = [tuple(map(id, group)) for group in agents]
     derived = {key: derive(group) for key, group in dict(zip(keys, agents, strict=True)).items()}
@@ -212,13 +216,13 @@ def _once(
 
 
 def _rising(rounds: Sequence[int], answers: Sequence[Answer]) -> Array:
-    """Return an agent's average over parts of a run, weighted by the sum of round numbers.
+    """Return an agent's average over a run's parts, each weighted by its sum of round numbers.
 
-    From what was averaged up to these rounds.
+    It uses only the recorded averages from round 1 to the end of each part.
     """
     first, whole = answers[0], rounds[-1]
     total = first.average * (rounds[0] * (rounds[0] + 1))
-    with np.errstate(all="ignore"):  # of runs that diverged
+    with np.errstate(all="ignore"):  # overflow in diverged runs
         for (a, before), (b, after) in pairwise(zip(rounds, answers, strict=True)):
             total = total + _since(before, a, after, b) * (b * (b + 1) - a * (a + 1))
         return total / (whole * (whole + 1))
@@ -227,7 +231,7 @@ def _rising(rounds: Sequence[int], answers: Sequence[Answer]) -> Array:
 def _round(
     algorithm: Algorithm[Any, Any], server: Any, t: int, agents: Agents
 ) -> tuple[Any, list[Reply]]:
-    """Run all exchanges of a round, and return the server's state and the agents' replies."""
+    """Run all message rounds of one round; return the server's state and the agents' replies."""
     heard: list[Reply] = []
     for k in range(algorithm.exchanges):
         sent = algorithm.send(server, t, k)
@@ -246,9 +250,9 @@ def _round(
 
 
 def _said(replies: Sequence[Reply | None]) -> Sequence[Any]:
-    """Return the agents' messages; None for idle agents."""
+    """Return the messages in the agents' replies; None for idle agents."""
     first = replies[0]
-    if first is not None and isinstance(first.message, Batch):  # that of all
+    if first is not None and isinstance(first.message, Batch):  # one message for all agents
         return first.message
     return [None if reply is None else reply.message for reply in replies]
 
@@ -261,18 +265,20 @@ def drive_silently(
     seed: int = 0,
     key: tuple[int, ...] = (),
 ) -> Result:
-    """Run `drive` in this process, without output and transcript.
+    """Run `drive` in this process without output and transcript, from given oracles.
 
     Parameters
     ----------
     plan : Terms
+        Plan to run.
     batches : sequence of sequence of int
-        See `drive`.
+        Agents of each oracle, by index in the plan.
     oracles : sequence of callables
-        Make the oracle of each batch.
+        Functions that construct the oracle of each batch.
     rounds : int
+        Number of rounds to run.
     seed, key : int, tuple of int
-        Seed of public randomness besides noise.
+        Seed and stream of the method's public randomness.
     """
     watch = Watch(plan, Reporter(plan, False, plan.guarantee))
     algorithm, programs = plan.algorithm, plan.program.agents

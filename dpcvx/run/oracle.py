@@ -1,4 +1,4 @@
-"""Answers to agents' queries: from private data, from public data, or from a record."""
+"""Interface of oracles, which answer agents' queries from private, public or recorded data."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Array = NDArray[np.float64]
 
 
 class AgentOracle(abc.ABC):
-    """Answers the queries of one agent or of a batch, and numbers them round by round.
+    """Oracle that answers the queries of one agent or batch, and numbers releases by round.
 
     Parameters
     ----------
     accounts : callable
-        Returns what each agent has spent.
+        Function that returns the privacy account of each agent.
     releases : list of Release
-        Answers that are kept.
+        List that collects recorded releases.
     count : int
-        Number of agents. Answers to several have a row per agent.
+        Number of agents; answers for several agents have a row per agent.
     """
 
     def __init__(
@@ -40,16 +40,16 @@ class AgentOracle(abc.ABC):
 
     @property
     def most_asked(self) -> int:
-        """Largest number of releases that a round asked for, with one that was refused."""
+        """Largest number of releases requested in any round, including refused ones."""
         return max(self._most, self._step)
 
     def begin(self, t: int) -> None:
-        """Start round t: releases are numbered within it.
+        """Start round t, and number its releases from 1.
 
         Raises
         ------
         PrivacyError
-            If something left in this round: its noise would be drawn again.
+            If the round has begun before, since a second draw of its noise would weaken privacy.
         """
         if t < self._round or (t == self._round and self._step > 0):
             raise PrivacyError(f"Round {t} has begun before, and its noise may not be drawn twice.")
@@ -58,14 +58,14 @@ class AgentOracle(abc.ABC):
 
     @abc.abstractmethod
     def release(self, query: Query) -> Array:
-        """Return the answer to a question, as everybody may see it."""
+        """Return the answer to a query, as all parties may see it."""
 
     @abc.abstractmethod
     def store(self, name: str, combination: LinearCombination) -> None:
-        """Make a vector that stays with the agent."""
+        """Store a vector that is never released, under a name."""
 
     def uniform(self, size: int) -> Array:
-        """Return 0.5, the middle, for every entry."""
+        """Return 0.5 for every entry; oracles of private data draw random numbers instead."""
         return np.full(size if self.count == 1 else (self.count, size), 0.5)
 
     def _next(self) -> tuple[int, int]:

@@ -1,19 +1,19 @@
-"""One agent's part of a plan: it lives where the agent's data are, as a plan of its own.
+"""One agent's part of a plan, as a plan of its own, for a process that has the agent's data.
 
-A plan is a tuple of parts, `parts_of`, next to the method's server side. A process with a part, a
-ledger and the data can make the agent's local updates:
+A plan consists of its parts, `parts_of`, and the method's server side. A process with a part, a
+ledger and the data can perform the agent's local updates:
 
 >>> (part,) = [part for part in parts_of(plan) if part.agent.name == "north"]
 >>> with Journal("north.jsonl") as journal:
-...     start = begin([part], journal, seeded=False)      # dpcvx.run.resume: fresh or gone on with
+...     start = begin([part], journal, seeded=False)      # dpcvx.run.resume: fresh or resumed
 ...     with journal.exchange():
 ...         gate = gate_of([part], start.agents, journal=journal)
 ...         worker = worker_of([part], [sources], gate)()
 ...     with journal.exchange():
 ...         (reply,) = worker.act(t, k, [message])        # charged, computed, noised
-...     (report,) = worker.report([None])                 # the reply may leave: all is on disk
+...     (report,) = worker.report([None])                 # all is on disk: the reply may be sent
 
-A part is public and frozen, and pickles; a worker holds data and does not.
+A part is public, immutable and picklable. A worker contains data and cannot be pickled.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ class Begun:
     Attributes
     ----------
     account : Account
+        Privacy account of the agent.
     earlier : int
-        Entries in it before this run.
+        Number of its entries from before this run.
     past : mapping of (round, step) to ndarray
-        Values that this run released before it was interrupted.
+        Values that this run released before it was interrupted, by round and step.
     paid : collection of (round, step)
-        Releases that were charged for and not made.
+        Releases that were charged but not made, by round and step.
     """
 
     account: Account
@@ -65,31 +66,32 @@ class Begun:
 
     @property
     def held(self) -> int:
-        """Releases that the ledger knows of when the run begins or resumes."""
+        """Number of releases in the ledger when the run begins, including resumed ones."""
         return self.earlier + len(self.past) + len(self.paid)
 
 
 @dataclass(frozen=True, eq=False)
 class AgentPart:
-    """Part of a plan for one agent, with the facts on other agents that its updates need.
+    """Part of a plan for one agent, with the public facts that the agent's updates need.
 
     Attributes
     ----------
     agent : AgentPlan
-        Program, noise, sensitivity, publication, budget.
+        Plan of the agent: its program, noise, sensitivity, released statistic and budget.
     place : int
-        Its position among the agents of the plan.
+        Index of the agent in the plan.
     algorithm : Algorithm
-        Method with all its numbers.
+        Method, with a number for every default.
     rounds : int
+        Planned number of rounds.
     schedule : sequence of int, length rounds + 1
-        Releases of an agent in the first 0, 1, ... rounds.
+        Number of releases of an agent in the first 0, 1, ... rounds.
     published : bool
         Whether the data are released once, before the first round.
     fingerprint : str
         Fingerprint of the plan.
     charge : Entry or None
-        Charge of a run as a whole, before it begins; None if releases are charged.
+        Ledger entry of a run that is charged as a whole; None if each release is charged.
     """
 
     agent: AgentPlan
@@ -102,13 +104,14 @@ class AgentPart:
     charge: Entry | None = None
 
     def source(self, begun: Begun, seed: int | None) -> Source:
-        """Return the source of the agent's noise.
+        """Return the source of the agent's noise in a run.
 
         Parameters
         ----------
         begun : Begun
+            State of the agent's ledger.
         seed : int or None
-            Fresh from the operating system if None.
+            Noise seed; None for the operating system's generator.
         """
         return source_for(seed, (int(self.fingerprint[:16], 16), self.place, begun.earlier))
 
@@ -116,15 +119,16 @@ class AgentPart:
 def oracle_of(
     parts: Sequence[AgentPart], sources: Sequence[Sequence[Callable[[], Any]]], gate: PrivacyGate
 ) -> Callable[[], AgentOracle]:
-    """Return a function that makes the oracle of an agent or a batch, where the data are.
+    """Return a function that constructs the oracle of an agent or batch where the data are.
 
     Parameters
     ----------
     parts : sequence of AgentPart
-        Parts of the agents of the gate.
+        Parts of the gate's agents.
     sources : sequence of sequence of callables
-        Per agent, one per private object of the objective; called when the oracle is made.
+        Functions that return the data, one per private object of each agent's objective.
     gate : PrivacyGate
+        Gate of these agents.
     """
     first, facts = parts[0], [part.agent for part in parts]
     if first.published:
@@ -140,20 +144,21 @@ def gate_of(
     seed: int | None = None,
     record: bool = False,
 ) -> PrivacyGate:
-    """Return the gate of one agent, or of a batch.
+    """Return the privacy gate of one agent, or of a batch of agents.
 
     Parameters
     ----------
     parts : sequence of AgentPart
+        Parts of the agents.
     begun : sequence of Begun
-        State that each of the agents starts from.
+        State of each agent's ledger.
     journal : Writer, optional
-        Journal of charges and releases, which are on disk when a turn ends. In a
-        `Journal.exchange`, they are on disk when that ends, and nothing may be released before.
+        Journal of charges and releases, which are on disk when a local update ends. Inside
+        `Journal.exchange`, they are on disk at its end, and no reply may be sent before.
     seed : int, optional
         Noise seed; fresh from the operating system if omitted.
     record : bool
-        Keep the releases.
+        Whether to keep all releases, for a transcript.
     """
     pairs = [*zip(parts, begun, strict=True)]
     return PrivacyGate(
@@ -175,12 +180,12 @@ def gate_of(
 def worker_of(
     parts: Sequence[AgentPart], sources: Sequence[Sequence[Callable[[], Any]]], gate: PrivacyGate
 ) -> Callable[[], Worker]:
-    """Return a function that makes the worker of an agent or a batch, where the data are.
+    """Return a function that constructs the worker of an agent or batch where the data are.
 
     Parameters
     ----------
     parts, sources, gate
-        See `oracle_of`.
+        Parts, data and gate of the agents; see `oracle_of`.
     """
     first, places = parts[0], [part.place for part in parts]
     oracle = oracle_of(parts, sources, gate)
@@ -188,7 +193,7 @@ def worker_of(
 
 
 def parts_of(plan: Terms) -> tuple[AgentPart, ...]:
-    """Return the parts of the plan, agent by agent."""
+    """Return the parts of a plan, one per agent."""
     schedule = tuple(plan.releases(rounds) for rounds in range(plan.rounds + 1))
     charges: Mapping[str, Entry] = {}
     if plan.last is not None:

@@ -1,8 +1,8 @@
-"""Answers to queries from private data: charged first, then released with noise.
+"""Answers to queries, computed from private data: each is charged, then released with noise.
 
-An algorithm passes a query and gets back a noisy answer. Everything that it does with the answer is
-post-processing. One oracle answers for one agent, in vectors, or for a batch of identical agents,
-in arrays with a row per agent.
+An algorithm sends a query and receives a noisy answer. Every later computation with the answer is
+post-processing. An oracle answers for one agent, with vectors, or for a batch of identical agents,
+with arrays that have a row per agent.
 """
 
 from __future__ import annotations
@@ -42,16 +42,17 @@ Index = NDArray[np.intp]
 
 
 class PrivateOracle(BehindTheDoor, AgentOracle):
-    """Answers from private data, each with noise of its own.
+    """Oracle of agents with private data; every answer has noise of its own.
 
     Parameters
     ----------
     facts : sequence of Facts
-        Facts of the agents of the gate, which differ in names only. They lack a sensitivity only if
-        there is no noise.
+        Public properties of the gate's agents, which differ in names only. Their sensitivity is
+        None only if there is no noise.
     sources : sequence of sequence of callables
-        Per agent, one per private parameter; called here, once.
+        Functions that return the data, one per private object of each agent; called once, here.
     gate : PrivacyGate
+        Gate for the answers.
     """
 
     def __init__(
@@ -64,15 +65,15 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         self._facts, self._gate = facts[0], gate
         form, sensitivity = self._facts.form, self._facts.sensitivity
         self._n, self._queries = form.n, self._facts.queries
-        # Authors of methods write queries of their own.
+        # queries written outside the package
         self._foreign = {kind for kind in self._queries if not of_package(kind)}
         noisy = gate.noise is not None
         self._certified = sensitivity if noisy else None
-        # h(x) + J d: the private part is computed by itself.
+        # Gradients h(x) + J d are computed as a public part and a private part.
         self._splits = self._certified is not None and self._certified.splits
         by_entry = self._splits or any(query.by_entry for query in self._queries)
-        # Never in a variable of a frame: those show in tracebacks.
-        # Each agent's data are read by its own form, whose names stand in errors.
+        # No local variable may hold the data, since tracebacks show local variables. Each agent's
+        # data are read with its own form, whose names occur in errors.
         self._data = [
             read(agent.form.private, data) if by_entry else read_for_gradients(agent.form, data)
             for agent, data in zip(facts, sources, strict=True)
@@ -83,7 +84,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         )
         self._zero = form.at_zero()
         self._change = 0.0 if self._certified is None else self._certified.bound(2).value
-        # For terms of sums that are made of the data themselves.
+        # Raw data, for queries of sums of moments or without noise.
         bare = self._data[0] if not noisy or MomentsTerm in self._queries else []
         self._bent: tuple[Array, RecordCurvature] | None = None
         looks = CurvatureSums in self._queries
@@ -95,7 +96,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
             sensitivity is None or sensitivity.bound(2).value > 0
         )
         self._added: Array | None = None
-        # What is stored is nobody's to see: the bound has to hold at all points.
+        # Stored vectors are never released, but their bounds must hold at all points.
         stored = StoredVectors(self._view(public=noisy and self._change == 0)[0])
         projector = functools.cache(self._facts.projector)
         self._public, self._private = (
@@ -124,15 +125,15 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
             )
 
     def release(self, query: Query) -> Array:
-        """Return the answer plus noise scaled to what one change of the data does to it.
+        """Return the answer to a query, with noise scaled to the answer's sensitivity.
 
         Raises
         ------
         PrivacyError
-            If nothing bounds that, noise cannot be scaled to it, or a batch is asked for what is
-            answered for one agent at a time.
+            If the answer has no sensitivity bound, noise cannot be scaled to it, or the query does
+            not support batches.
         BudgetError
-            If an account cannot afford it.
+            If an account's budget does not cover the release.
         """
         if type(query) not in self._queries:
             raise PrivacyError(
@@ -152,7 +153,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         for rows, asked in self._groups(query, noise, facts):
             bound = 0.0
             if facts is not None and noise is not None:
-                # Where points are hidden, nothing may follow them, and no bound either.
+                # If iterates are unreleased, a bound must not depend on the current point.
                 bound = facts.change if noise.prepaid else asked.bound(facts)
             size = asked.size(self._n)
             if not (type(bound) is float and bound >= 0 and type(size) is int):
@@ -174,12 +175,12 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
     def _groups(
         self, query: Query, noise: Calibrated | None, public_state: Known | None
     ) -> Iterator[tuple[Index, Query]]:
-        """Yield agents that have one bound and one grid, and the query to one of them."""
+        """Yield groups of agents with one bound and grid, and the query to one of them."""
         everyone = self._gate.everyone
         if self.count == 1:
             yield everyone, query
             return
-        first = query.among(0)  # refuses what is answered for one agent at a time
+        first = query.among(0)  # raises for queries that do not support batches
         labels = None if public_state is None else query.labels(public_state)
         groups = [everyone]
         if labels is not None:
@@ -190,11 +191,11 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
             if floors.ndim == 0 or noise is None or public_state is None:
                 yield rows, asked
                 continue
-            # Points may be so large that their rounding asks for a grid of their own.
+            # Points of a very large magnitude need a coarser grid because of their rounding errors.
             bound = asked.bound(public_state)
             size = asked.size(self._n)
             fine = noise.grid(bound, size).width if bound > 0 else np.inf
-            with np.errstate(divide="ignore"):  # of points at 0
+            with np.errstate(divide="ignore"):  # for points at 0
                 widths = np.where(floors[rows] > fine, np.ceil(np.log2(floors[rows])), -np.inf)
             for width in np.unique(widths):
                 part = rows[widths == width]
@@ -203,10 +204,10 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
     def _answer(
         self, query: Query, public_state: Known | None, public: Sequence[Index], only: bool
     ) -> Callable[[], Array]:
-        """Return a function that computes the exact answers, one row per agent.
+        """Return a function that computes the exact answers, a row per agent.
 
-        If an answer is certified not to depend on the data, its rounding may not either. So rows
-        in `public` come from the objective without data, and all rows do if `only` is true.
+        If an answer provably does not depend on the data, its rounding errors must not either. So
+        the rows in `public` use the objective without data, and so do all rows if `only` is true.
         """
         if public_state is not None and not only and self._private.known is not public_state:
             self._private = replace(self._private, known=public_state)
@@ -225,7 +226,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
     def _perturbed(
         self, query: PerturbedMinimizer, public_state: Known | None, only: bool
     ) -> Perturbed:
-        """Return the minimization that a query asks for; `only`: of the objective without data."""
+        """Return a query's minimization; if `only` is true, of the objective without data."""
         gradient = (self._public if only else self._private).gradient
         linear = None if public_state is None or only else public_state.linear
         if linear is not None and linear.limit < np.inf:
@@ -241,7 +242,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
     def _evaluated(self, query: Query, objective: Objective) -> Array:
         foreign = type(query) in self._foreign
         compute = functools.partial(query.evaluate, objective)
-        # The gate withholds what fails in the package's own.
+        # The gate hides errors of the package's own code.
         if foreign:
             values = self._gate.withheld(compute, foreign=f"{type(query).__name__}.evaluate")
         else:
@@ -258,7 +259,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         return values[np.newaxis]
 
     def store(self, name: str, combination: LinearCombination) -> None:
-        """Make a vector that stays with the agent, from stored ones and exact gradients."""
+        """Store a combination of stored vectors and exact gradients, which is never released."""
         if self.count > 1:
             raise PrivacyError(
                 "Agents in a batch store no vectors. Leave batched of the method at False."
@@ -279,9 +280,9 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         self._gate.withheld(stored)
 
     def uniform(self, size: int) -> Array:
-        """Return numbers from the agents' own sources, drawn before the noise of the round.
+        """Return uniform numbers from the agents' random sources, drawn before the round's noise.
 
-        An agent with nothing to hide needs no secrets, and its points are then known from messages.
+        An agent without private influence needs no secret numbers; its numbers are the public 0.5.
         """
         if not self._secret:
             return super().uniform(size)
@@ -292,7 +293,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         return finite_gradient(self._zero, x)
 
     def _view(self, *, public: bool) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-        """Return the gradient, and the part of it that is released."""
+        """Return functions for the gradient and for its part that is released."""
         if public:
             return self._public_gradient, self._public_gradient
         if self._splits:
@@ -309,7 +310,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         return self._public_gradient(x) + np.clip(self._private_part(x), -limit, limit)
 
     def _private_part(self, x: Array) -> Array:
-        # Kept from the first release on, which was charged before.
+        # Computed at the first release, which was charged before, and stored.
         if self._added is None and self._certified is not None:
             added = [self._certified.slope(data) for data in self._data]
             self._added = added[0] if self.count == 1 else np.array(added)
@@ -318,12 +319,12 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         return self._added
 
     def _clipped(self, objective: Evaluator, x: Array, times: float) -> tuple[Array, int]:
-        # Second derivatives take as much memory as the data, and are not asked for again.
+        # Second derivatives need as much memory as the data, and are not used again.
         self._bent = None
         return finite_clipped(objective, x, times)
 
     def _bends(self, x: Array) -> RecordCurvature:
-        """Return the records' second derivatives at a point, once for several queries."""
+        """Return the records' second derivatives at a point, stored for further queries."""
         if self._clip is None:
             return self._no_bends(x)
         if self._bent is None or not np.array_equal(self._bent[0], x):
@@ -335,14 +336,14 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         return RecordCurvature.none(x.size)
 
     def _joined(self) -> Sequence[Any]:
-        """Return the data by private parameter, those of a batch in one object."""
+        """Return the data by private object; a batch's data are joined in one object."""
         if self.count == 1:
             return self._data[0]
         shapes = [spec.shape for spec in self._facts.form.private]
         return [of_all(parts, shape) for *parts, shape in zip(*self._data, shapes, strict=True)]
 
     def __repr__(self) -> str:
-        gate = getattr(self, "_gate", None)  # None while it is being made
+        gate = getattr(self, "_gate", None)  # None during construction
         if gate is None:
             return "PrivateOracle(agents=?)"
         shown = ", ".join(map(str, gate.agents[:3]))
@@ -350,7 +351,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
 
 
 def _with_multiplier(public_state: Known, multiplier: float) -> Known:
-    """Return the same facts for another noise multiplier; the object itself if it is equal."""
+    """Return the public quantities with another noise multiplier."""
     return (
         public_state
         if public_state.multiplier == multiplier

@@ -1,4 +1,4 @@
-"""Exact answers from a public objective: all private data were released once, with noise."""
+"""Exact answers from a public objective, for agents whose data were released once with noise."""
 
 from __future__ import annotations
 
@@ -25,17 +25,20 @@ Array = NDArray[np.float64]
 
 
 class PublicOracle(AgentOracle):
-    """Exact answers from a public objective.
+    """Oracle that answers exactly from a public objective, without noise.
 
     Parameters
     ----------
     facts : Facts
-        Facts of its agent.
+        Public properties of the agent.
     objective : Evaluator
+        Public objective, evaluated at the released data.
     account : Account
+        Privacy account of the agent.
     releases : list of Release
+        Recorded releases.
     data : ndarray, shape (D,), optional
-        Released data.
+        Released data, if queries may use them.
     """
 
     def __init__(
@@ -63,11 +66,11 @@ class PublicOracle(AgentOracle):
         )
 
     def release(self, query: Query) -> Array:
-        """Return the exact answer."""
+        """Return the exact answer to a query."""
         return query.finish(query.evaluate(self._objective), None)
 
     def store(self, name: str, combination: LinearCombination) -> None:
-        """Keep a combination of vectors under a name."""
+        """Store a linear combination of stored vectors and gradients under a name."""
         self._stored.store(name, combination)
 
 
@@ -77,24 +80,25 @@ def publish(
     publication: Statistic | None,
     gate: PrivacyGate,
 ) -> PublicOracle:
-    """Release an agent's data once, and answer from the surrogate in every round.
+    """Release an agent's data once, and return an oracle that answers from the released data.
 
     Parameters
     ----------
     facts : Facts
+        Public properties of the agent.
     sources : sequence of callables
-        One per private parameter; called here, once.
+        One function per private object, which returns its values; called once, here.
     publication : Statistic or None
-        None where the gradient does not depend on the data: nothing is read then.
+        Statistic that is released. If None, the gradient depends on no data, and none are read.
     gate : PrivacyGate
-        Gate of one agent, with noise if something is released.
+        Gate of this agent, with noise if there is a statistic.
     """
     form, (account,) = facts.form, gate.accounts()
     if publication is None:
         return PublicOracle(facts, form.at_zero(), account, gate.releases)
     assert gate.noise is not None
     when = (0, 1)
-    # Before the charge: data that cannot be used cost nothing.
+    # Data are read before the charge, so that unusable data cost nothing.
     compute = _statistic(gate, when, facts, sources, publication)
     grid, entry = entry_for(
         gate.noise, when, publication.sensitivity, publication.size, publication.kind
@@ -110,7 +114,7 @@ def _statistic(
     sources: Sequence[Callable[[], Any]],
     publication: Statistic,
 ) -> Callable[[], Array]:
-    """Return a function that computes the statistic from data read here, unless it was released."""
+    """Return a function that computes the statistic; read its data unless already released."""
     data = [] if gate.made(round_step) else read(facts.form.private, sources)
     return lambda: publication.statistic(data)[np.newaxis]
 
@@ -122,7 +126,7 @@ def published(
     releases: Iterable[Release],
     account: Account,
 ) -> PublicOracle:
-    """Return the oracle that `publish` made, from its release."""
+    """Return the oracle that `publish` made, from the recorded release."""
     form = facts.form
     if publication is None:
         return PublicOracle(facts, form.at_zero(), account, [])
@@ -142,11 +146,11 @@ def _answering(
     account: Account,
     releases: list[Release],
 ) -> PublicOracle:
-    """Return the oracle of an agent whose data were released."""
+    """Return the oracle of an agent, from its released statistic."""
     surrogate = facts.form.bind(publication.restore(released))
     data = None
     if publication.kind in ("sums", "second moments"):
-        data = released  # all that the model reads of them
+        data = released  # the statistic contains all that the model uses
     elif isinstance(publication, Publication) and publication.whole:
         data = publication.unlimited(released)
     return PublicOracle(facts, surrogate, account, releases, data)

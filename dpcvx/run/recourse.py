@@ -1,15 +1,17 @@
-r"""Private recourse: what an agent decides for itself once all have agreed, and keeps.
+r"""Private recourse: decisions that an agent makes for itself after the run, and keeps.
 
-With w the agreed values of what agents share, agent p solves, on its exact data and without noise,
+Let w be the agreed values of the shared variables. Agent p solves, on its exact data, without
+noise,
 
 .. math:: \operatorname{minimize} f_p(x; d_p) \quad \text{subject to} \quad x \in W_p \cap O_p(d_p),
     \quad x = w \text{ where shared}, \quad A_p x = A_p x_p^{\text{agreed}},
 
-with :math:`O_p` what ``recourse=`` says. Let V be all that leaves, :math:`(\varepsilon, \delta)`-DP
-in the data of agent p. The others' decisions are a function of V and of data that are the same for
-both neighbors. So V together with them is post-processing of V (the billboard lemma; Hsu, Huang,
-Roth, Roughgarden and Wu, 2014): p's guarantee holds against all others with all that they decide.
-It does not hold against anyone who sees what p decides.
+with :math:`O_p` the constraints in ``recourse=``. Let V be all released values, with
+:math:`(\varepsilon, \delta)`-DP for the data of agent p. The recourse of the other agents is a
+function of V and of data that are equal for both neighbors. So V together with it is
+post-processing of V (the billboard lemma; Hsu, Huang, Roth, Roughgarden and Wu, 2014). The
+guarantee for p therefore holds against all other agents with their recourse. It does not hold
+against anyone who sees the recourse of p.
 """
 
 from __future__ import annotations
@@ -45,16 +47,16 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Held:
-    """Sealed content of a recourse solution."""
+    """Private content of a recourse solution, stored sealed."""
 
-    solution: Solution  # with the agent's own vector; those of others are the agreed ones
-    variables: tuple[cp.Variable, ...]  # those of the agent
-    value: float
-    defined: Mapping[cp.Variable, Array]  # those that follow from exact data, by equalities
+    solution: Solution  # with the agent's own vector; the others have the agreed vectors
+    variables: tuple[cp.Variable, ...]  # variables of the agent
+    value: float  # objective value
+    defined: Mapping[cp.Variable, Array]  # variables defined by equalities with exact data
 
 
 class RecourseSolution:
-    """Recourse of one agent, from its exact data; no guarantee covers any of it.
+    """Recourse of one agent, computed from its exact data; no guarantee covers any of it.
 
     ``print(mine)`` shows all values, by variable; a prompt, a debugger and a traceback show none.
     It can be neither pickled nor copied: whoever saves or sends it publishes it.
@@ -62,7 +64,7 @@ class RecourseSolution:
     Attributes
     ----------
     agent : str
-        Who may know it.
+        Name of the agent, whose owner alone may see the solution.
     """
 
     __slots__ = ("_held", "agent")
@@ -140,16 +142,18 @@ def own_solution(
     name: object,
     data: Mapping[Private | str, Sealed],
 ) -> RecourseSolution:
-    """Return an agent's recourse, see `Result.recourse`; all agents agree at the solution.
+    """Return an agent's recourse at an agreed solution; see `Result.recourse`.
 
     Parameters
     ----------
     problem : Declaration
+        Problem of the run.
     solution : Solution
+        Solution on which all agents agree.
     name : Agent or str
         The agent, or its name.
     data : mapping
-        See `seal_all`.
+        Sealed data sources; see `seal_all`.
     """
     pairs = enumerate(zip(problem.agents, problem.names, strict=True))
     k = next(
@@ -177,12 +181,12 @@ def own_solution(
 
 
 def _written(agent: Agent, given: object) -> bool:
-    """Return whether an agent is this one without the variables that its equalities define."""
+    """Return whether `given` is the agent as the user wrote it, before elimination of variables."""
     return bool(agent.defined) and isinstance(given, Agent) and given.name == agent.name
 
 
 def require_convex_agent(agent: Agent, name: str) -> None:
-    """Refuse an agent whose own problem is not known to be convex."""
+    """Refuse an agent whose own problem does not follow cvxpy's convexity rules."""
     if not understood(agent.is_dcp, name):
         raise ModelError(
             f"result.recourse('{name}') minimizes exactly, and the agent's objective or a "
@@ -202,7 +206,7 @@ def _refusal(name: str) -> Callable[[str], SolverError]:
 def _decided(
     agent: Agent, solution: Solution, k: int, sources: Sequence[Sealed]
 ) -> RecourseSolution:
-    """Return the recourse from exact data: everything here is as private as the data."""
+    """Solve for the agent's recourse on exact data; the result is as private as the data."""
     local, x = solution.program.agents[k], solution.vectors[k]
     values = read(list(agent.specs(local.name).values()), sources)
     answer = guarded(
@@ -244,14 +248,16 @@ _WHY = {
 
 
 def exact_program(agent: Agent, local: LocalProgram, values: Sequence[Array]) -> ConeData:
-    """Return an agent's set with ``recourse=`` and its true objective: as private as the data.
+    """Return an agent's constraints, with ``recourse=``, and exact objective as arrays; private.
 
     Parameters
     ----------
     agent : Agent
+        The agent.
     local : LocalProgram
+        Its compiled program.
     values : sequence of ndarray
-        Values of its private objects, those of ``recourse=`` last.
+        Values of its private objects; objects only in ``recourse=`` come last.
     """
     bound = _with_values(agent, local.name, values)
     constraints = [bound(constraint) for constraint in (*agent.constraints, *agent.recourse)]
@@ -259,15 +265,16 @@ def exact_program(agent: Agent, local: LocalProgram, values: Sequence[Array]) ->
 
 
 def decision(exact: ConeData, local: LocalProgram, x: Array) -> ConicAnswer:
-    """Return the exact minimizer with shared components, and shares of couplings, as they are in x.
+    """Return the exact minimizer with shared entries and coupling terms fixed at their values in x.
 
     Parameters
     ----------
     exact : ConeData
-        See `exact_program`.
+        Cone program from `exact_program`.
     local : LocalProgram
+        Compiled program of the agent.
     x : ndarray, shape (n,)
-        The agreed point, which lies in the agent's set.
+        Agreed point, which lies in the agent's set.
     """
     if local.coupling is not None:
         exact = with_equalities(exact, local.coupling, local.coupling @ x)
@@ -275,16 +282,16 @@ def decision(exact: ConeData, local: LocalProgram, x: Array) -> ConicAnswer:
 
 
 def decisions(exact: Sequence[ConeData | None], solution: Solution) -> Solution | None:
-    """Return the solution with every agent's recourse; None if one agent finds none.
+    """Return the solution with every agent's recourse; None if one agent's is infeasible.
 
-    Not private, unless the programs are of made-up data: for studies.
+    It is as private as the data in the programs; studies call it with synthetic data.
 
     Parameters
     ----------
     exact : sequence of ConeData or None
-        See `exact_program`; None for agents that have nothing to decide.
+        Cone programs from `exact_program`; None for agents without variables to decide.
     solution : Solution
-        Solution that all agents agree on.
+        Solution on which all agents agree.
     """
     vectors: list[Array] = []
     for program, local, x in zip(exact, solution.program.agents, solution.vectors, strict=True):
@@ -296,7 +303,7 @@ def decisions(exact: Sequence[ConeData | None], solution: Solution) -> Solution 
 
 
 def _value(agent: Agent, name: str, solution: Solution, values: Sequence[Array]) -> float:
-    """Return the true objective at the agent's vector."""
+    """Return the exact objective at the agent's vector."""
     point = {id(v): cp.Constant(solution.of(name, v)) for v in agent.variables}
     cost = _with_values(agent, name, values)(agent.cost).tree_copy(point)
     return float(np.asarray(cost.value, dtype=float).item())
@@ -305,7 +312,7 @@ def _value(agent: Agent, name: str, solution: Solution, values: Sequence[Array])
 def _defined(
     agent: Agent, name: str, solution: Solution, values: Sequence[Array]
 ) -> dict[cp.Variable, Array]:
-    """Return the values of variables that equalities with private data define."""
+    """Return the values of variables defined by equalities with private data."""
     point = {id(v): cp.Constant(solution.of(name, v)) for v in agent.variables}
     bound = _with_values(agent, name, values)
     expressions = ((v, bound(e).tree_copy(point)) for v, e in agent.defined)
@@ -313,7 +320,7 @@ def _defined(
 
 
 def _with_values(agent: Agent, name: str, values: Sequence[Array]) -> Callable[[Any], Any]:
-    """Return a function that copies expressions and constraints with parameters as constants."""
+    """Return a function that copies expressions with all parameters as constants."""
     constants = constants_of(agent.specs(name), values)
 
     def bound(tree: Any) -> Any:
@@ -326,18 +333,19 @@ def _with_values(agent: Agent, name: str, values: Sequence[Array]) -> Callable[[
 def constants_of(
     specs: Mapping[Private, PrivateSpec], values: Sequence[Data]
 ) -> dict[int, cp.Expression]:
-    """Return private data as constants of cvxpy, by the Python id of their private object.
+    """Return private data as cvxpy constants, by the Python id of the private object.
 
     Parameters
     ----------
     specs : mapping of Private to PrivateSpec
+        Declarations by private object.
     values : sequence of ndarray or csr_array
-        Flat, or sparse, as they are read; of the first of them, if there are fewer.
+        Values as read (flat or sparse), in the order of `specs`; may end earlier.
     """
     constants: dict[int, cp.Expression] = {}
     for (private, spec), flat in zip(specs.items(), values, strict=False):
         constant = cp.Constant(flat if sp.issparse(flat) else spec.shaped(flat))
-        # cvxpy does not rewrite the wrapper of a complex matrix: it looks at eigenvalues.
+        # psd_wrap fails for complex matrices: cvxpy does not rewrite it and computes eigenvalues.
         constants[id(private)] = (
             cp.psd_wrap(constant) if spec.psd and not spec.is_complex else constant
         )

@@ -1,16 +1,15 @@
-"""Runs on the same data that no ledger counts together: said before they add up unseen.
+"""Warnings about several runs on one data set that no common ledger counts.
 
-A run with a seed is a study, not for release, and does not count. Data that are handed to a run by
-``data=`` may be others each time, which nobody else can tell: they count, and the text says "if".
+A run with a seed is a study, not for release, and does not count. Data passed by ``data=`` may
+differ between runs, which only the user can tell: such runs count, and the text says "if".
 
-Data are the same if they are those of one private object, or if their values are equal: then a
-digest with a key of this process is equal. A cell of a notebook that is run again, or a loop, makes
-a new object of the same array. Equal values need not be the same data (zeros are zeros), so the
-text says "if" there, too. It tells whoever holds both data that they are equal, and nobody else.
+Two runs use the same data if they use one private object, or if values are equal: then a digest
+with a key of this process is equal. A notebook cell that is run again, or a loop, makes a new
+object of an equal array. Equal values need not be the same data (zeros are zeros), so the text says
+"if" here too. It tells only the holder of both data sets that they are equal.
 
-A run counts from its first exchange on, however it ends.
-
-A loop warns once: with the second run. Each result's notes have the total so far.
+A run counts from its first message round on, however it ends. A loop warns once, in the second run;
+the notes of each result contain the total so far.
 """
 
 from __future__ import annotations
@@ -33,32 +32,33 @@ from ..privacy.randomness import Secure
 from .part import AgentPart
 from .resume import Start
 
-# Of this process: objects that are made anew have nothing else in common. It holds digests and
-# losses only, and grows by one entry per run and private object.
+# Uses of data by the digest of the values, in this process: newly made objects have nothing else in
+# common. It contains digests and losses only, and grows by one entry per run and private object.
 _BY_VALUES: dict[bytes, list[Use]] = {}
 _KEY = Secure().words(8).tobytes()
-# Per agent, one per private object.
+# For each agent, one source per private object.
 Data = Sequence[Sequence[Sealed]]
 
 
 def warn_of_repeats(
     plan: Terms, start: Start, given: Collection[Private], sources: Data, *, alone: bool
 ) -> str:
-    """Return the total of all runs as text; warn if the ledger lacks some that used these data.
+    """Return the joint loss of all runs on these data as text; warn if the ledger lacks some.
 
-    Nothing is said where no run had noise, for then nothing was promised.
+    Runs without noise have no guarantee, so they cause no text unless others had noise.
 
     Parameters
     ----------
     plan : Terms
+        Plan of the run.
     start : Start
-        Privacy losses in the ledger, if there is one.
+        State of the run at its beginning, with the losses in its ledger.
     given : collection of Private
-        Those that take their data from ``data=``.
+        Private objects whose data were passed by ``data=``.
     sources : sequence of sequence of Sealed
         Sources of the data; functions among them are not called.
     alone : bool
-        Whether the run has no ledger. Such runs of one plan warn once.
+        Whether the run has no ledger. Such runs of one plan warn only once.
     """
     marks = {source: mark(source, _KEY) for of_agent in sources for source in of_agent}
     return _warn(plan, start, given, marks, sources, alone=alone)
@@ -74,14 +74,14 @@ def _warn(
     *,
     alone: bool,
 ) -> str:
-    """Warn, unless a run of this plan did; return the total, empty if no other run counts."""
+    """Warn unless a run of this plan has warned; return the total, empty if no other run counts."""
     certain = alone
     repeated: list[tuple[float, float, str, bool]] = []
     for k, agent, private, source in _read(plan, sources):
         uses = [use for use in private.uses.runs if use.run != run]
         equal_uses = _alike(marks[source], {use.run for use in uses} | {run}, agent)
         if run is not None and not equal_uses:
-            continue  # said before
+            continue  # the warning was given before the run
         uses += equal_uses
         losses = [use.loss for use in uses if use.loss is not None]
         count = sum(use.releases for use in uses)
@@ -90,7 +90,7 @@ def _warn(
             epsilon, delta = _together(agent, losses, len(losses) < len(uses))
             handed = any(use.handed for use in uses) or _among(private, given) or bool(equal_uses)
             repeated.append((epsilon, delta, agent.name, handed))
-            # A run after the first one on these data has warned.
+            # Some run after the first one on these data has warned.
             warned = any(use.run[1] == plan.fingerprint for use in uses[1:])
             certain = certain and warned and epsilon < math.inf
     if not repeated:
@@ -102,7 +102,7 @@ def _warn(
 
 
 def _total(price: Price | None, epsilon: float, delta: float, name: str, handed: bool) -> str:
-    """Return a text on the joint guarantee of all runs so far, for a result."""
+    """Return a text on the joint guarantee of all runs so far, for a result's notes."""
     same = "if they used the same data, " if handed else ""
     words = f"({at_most(epsilon)}, {at_most(delta)})-DP if all were planned in advance"
     if price is None or math.isinf(epsilon):
@@ -111,7 +111,7 @@ def _total(price: Price | None, epsilon: float, delta: float, name: str, handed:
 
 
 def _alike(values: bytes, counted: Collection[Any], agent: AgentPlan) -> list[Use]:
-    """Return other runs' uses of equal values, one per run, whose agents have data of their own."""
+    """Return uses of equal values in other runs: one use per run, with the largest loss."""
     by_run: dict[Any, Use] = {}
     for use in _BY_VALUES.get(values, ()) if values else ():
         if use.run not in counted:
@@ -128,19 +128,19 @@ def _more(use: Use, other: Use, agent: AgentPlan) -> bool:
 
 
 def _together(agent: AgentPlan, losses: Sequence[Any], exposed: bool) -> tuple[float, float]:
-    """Return the total cost of this run and those before it; infinite if one has no noise."""
+    """Return the joint loss of this run and earlier ones; infinite if one has no noise."""
     if exposed or agent.price is None:
         return math.inf, 0.0
     total = reduce(Composition.joined, losses, agent.loss)
     delta = agent.price.delta
     if math.isinf(total.price(delta).epsilon):
-        # Of runs known by pairs alone, the deltas add up, and their sum is rounded.
+        # Losses known as pairs only: their deltas add up, with rounding.
         delta *= (1 + len(losses)) * (1 + 1e-9)
     return total.price(delta).epsilon, delta
 
 
 def _said(price: Price | None, epsilon: float, delta: float, name: str, handed: bool) -> str:
-    """Return the warning, with the fix."""
+    """Return the text of the warning, with a fix."""
     same, if_same = ("", "they are the same and ") if handed else ("the same ", "")
     other = "; for data of other people, run copy.deepcopy(plan)" if handed else ""
     if price is None or math.isinf(epsilon):
@@ -160,15 +160,18 @@ def _said(price: Price | None, epsilon: float, delta: float, name: str, handed: 
 
 
 def run_of(plan: Terms, start: Start, sources: Data, path: str) -> tuple[object, ...]:
-    """Return the key that tells this run from all others; a resumed run has that of its start.
+    """Return a key that identifies this run; a resumed run has the key of its first part.
 
     Parameters
     ----------
     plan : Terms
+        Plan of the run.
     start : Start
+        State of the run at its beginning.
     sources : sequence of sequence of Sealed
+        Data sources by agent.
     path : str
-        Path of the ledger's file, which may be removed and made anew; empty without one.
+        Path of the ledger file, which may be deleted and created again; empty without one.
     """
     name = path, plan.fingerprint, tuple(begun.earlier for begun in start.agents)
     if start.resumed:
@@ -191,25 +194,29 @@ def remember(
     ended: bool,
     alone: bool,
 ) -> str:
-    """Keep what a run released, with the private objects and with what equal data are known by.
+    """Record the releases of a run, with its private objects and the digests of its data.
 
-    Returns the total of all runs, as text, if only now the data were read.
+    Return the total of all runs as text if the data were only read during the run, else "".
 
     Parameters
     ----------
     plan : Terms
+        Plan of the run.
     start : Start
+        State of the run at its beginning.
     given : collection of Private
+        Private objects whose data were passed by ``data=``.
     sources : sequence of sequence of Sealed
+        Data sources by agent.
     run : tuple
-        See `run_of`.
+        Key of the run, from `run_of`.
     releases : mapping of str to int
-        Releases of the run, by agent.
+        Number of releases of the run, by agent.
     ended : bool
-        Whether it has a result: then data of functions are compared with those of earlier runs,
-        since only now they were read.
+        Whether the run has a result. Data from functions are then compared with data of earlier
+        runs, since they were read during the run.
     alone : bool
-        Whether the run has no ledger, as for `warn_of_repeats`.
+        Whether the run has no ledger; see `warn_of_repeats`.
     """
     marks = {source: marked(source) for of_agent in sources for source in of_agent}
     total = ""
@@ -217,7 +224,7 @@ def remember(
         fetched = {s: values if s.fetches else b"" for s, values in marks.items()}
         total = _warn(plan, start, given, fetched, sources, run, alone=alone)
     for _, agent, private, source in _read(plan, sources):
-        # The planned loss: outputs may have chosen when to stop.
+        # Planned loss: the outputs may have decided when to stop.
         loss = None if agent.noise is None else agent.loss
         use = Use(run, loss, releases[agent.name], _among(private, given))
         private.uses.add(use)
@@ -227,12 +234,12 @@ def remember(
 
 
 def planned_entries(part: AgentPart) -> Iterator[Entry]:
-    """Yield what an agent may have released in a run that ended elsewhere, without a word of it."""
+    """Yield entries for all planned releases of an agent whose actual releases are unknown."""
     noise = part.agent.noise
     if part.agent.sensitivity is None or not part.agent.form.private:
         return
     if noise is not None and noise.prepaid:
-        return  # charged before
+        return  # charged before the run
     places = (
         [(0, 1)]
         if part.published
@@ -276,11 +283,11 @@ def warn_of_changes(plan: Terms, given: Collection[Private], sources: Data) -> N
 
 
 def _among(private: Private, given: Collection[Private]) -> bool:
-    return any(private is other for other in given)  # == of cvxpy makes a constraint
+    return any(private is other for other in given)  # == of cvxpy objects builds a constraint
 
 
 def _read(plan: Terms, sources: Data) -> Iterator[tuple[int, AgentPlan, Private, Sealed]]:
-    """Yield agents, by place, and the private objects of their objectives with their data."""
+    """Yield each agent's index, its private objects in the objective, and their sources."""
     for k, agent in enumerate(plan.agents):
         pairs = zip(plan.problem.agents[k].private, sources[k], strict=True)
         for private, source in pairs:

@@ -1,6 +1,6 @@
-"""A run from its releases: without data, without spending.
+"""Replay of a run from its recorded releases, without data and without privacy loss.
 
-Answers from a transcript: no data, no noise, nothing spent.
+Replay oracles answer queries from a transcript or ledger file, without noise.
 """
 
 from __future__ import annotations
@@ -39,27 +39,30 @@ from .watch import check_replayable
 Array = NDArray[np.float64]
 
 
-# Of a release: round, step, question, answer, and whether an observer knows the question's points.
+# Arguments: round, step, query, answer, and whether an observer can compute the query's points.
 Watcher = Callable[[int, int, Query, Array, bool], None]
 
 
 class ReplayOracle(AgentOracle):
-    """Answers from a transcript, for one agent or for a batch.
+    """Oracle that answers from recorded releases, for one agent or for a batch.
 
     Parameters
     ----------
     agents : sequence of int
-        Positions in the plan.
+        Indices of the agents in the plan.
     facts : Facts
-        Facts of the first agent; the others differ in names.
+        Public properties of the first agent; the other agents differ in names only.
     releases : iterable of Release
+        Recorded releases of a run.
     accounts : sequence of Account
+        Privacy accounts of the agents after the run.
     public : Evaluator, optional
-        Answers where nothing was recorded, because no answer depended on private data.
+        Public objective for answers without a record, which depend on no private data.
     added : Evaluator, optional
-        Its gradient is added to recorded gradients: only the private part was released.
+        Objective whose gradient is added to recorded answers, if only their private part was
+        released.
     watch : callable, optional
-        Called with every release of a single agent.
+        Function that is called with every release of a single agent.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class ReplayOracle(AgentOracle):
         self._public = None if public is None else PublicOracle(facts, public, accounts[0], [])
 
     def release(self, query: Query) -> Array:
-        """Return the recorded answer; of a batch, a row per agent."""
+        """Return the recorded answer to a query; for a batch, a row per agent."""
         when = self._next()
         values = self._values.get(when, {})
         if self.count > 1:
@@ -108,18 +111,18 @@ class ReplayOracle(AgentOracle):
         return query.finish(value.copy(), self._added)
 
     def uniform(self, size: int) -> Array:
-        """Return public numbers in place of the agent's draws, which nobody else knows."""
+        """Return 0.5 for every entry in place of the agent's random numbers, which are secret."""
         self._drew = True
         return super().uniform(size)
 
     def store(self, name: str, combination: LinearCombination) -> None:
-        """Store the vector if the agent has no private data; other vectors stay unknown."""
+        """Store the vector if the agent has no private data, else ignore it."""
         if self._public is not None:
             self._public.store(name, combination)
 
 
 def replay_plan(plan: Terms, transcript: Transcript | str | Path) -> Result:
-    """See `Plan.replay`."""
+    """Replay a run from its transcript or ledger file; see `Plan.replay`."""
     check_replayable(plan)
     from_file = isinstance(transcript, (str, Path))
     plan, recorded = transcript_of(plan, transcript)
@@ -134,17 +137,19 @@ def replay_plan(plan: Terms, transcript: Transcript | str | Path) -> Result:
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """A release as an observer understands it, who knows all that is public.
+    """A release with its query, as an observer with all public information reconstructs it.
 
     Attributes
     ----------
     agent, round, step : int
+        Index of the agent, and number of the release.
     query : Query
         Query to the agent, with its points.
     answer : ndarray
+        Released value.
     public : bool
-        Whether the points in the question are known to an observer: no secret number of the agent
-        went into the turn.
+        Whether an observer can compute the query's points, because the agent drew no secret numbers
+        before the query.
     """
 
     agent: int
@@ -156,23 +161,25 @@ class Seen:
 
 
 def seen(plan: Terms, transcript: Transcript | str | Path) -> tuple[Seen, ...]:
-    """Return the observer's view of all releases, for plans with noise in each step.
+    """Return the observer's reconstruction of all releases, for plans with noise in each step.
 
     Parameters
     ----------
     plan : Terms
+        Plan of the run.
     transcript : Transcript, str or Path
+        Transcript, or path of a ledger file.
 
     Raises
     ------
-    ModelError, PrivacyError, LedgerError
+    As for `transcript_of`.
     """
     from_file = isinstance(transcript, (str, Path))
     plan, recorded = transcript_of(plan, transcript)
     by_turn: dict[tuple[int, int], list[Seen]] = {}
 
     def watching(k: int) -> Watcher:
-        # Agents may take their turns in threads: each has lists of its own.
+        # Agents may run in concurrent threads, so each has its own lists.
         return lambda t, *of: by_turn.setdefault((t, k), []).append(Seen(k, t, *of))
 
     dealt = one_by_one(plan.agents)
@@ -182,16 +189,18 @@ def seen(plan: Terms, transcript: Transcript | str | Path) -> tuple[Seen, ...]:
 
 
 def transcript_of(plan: Terms, transcript: Transcript | str | Path) -> tuple[Terms, Transcript]:
-    """Return a transcript of this plan, from one or from a ledger file, and the plan as it was run.
+    """Return the plan as it was run, and its transcript; a ledger file is converted.
 
     Parameters
     ----------
     plan : Terms
+        Plan of the run.
     transcript : Transcript, str or Path
+        Transcript, or path of a ledger file.
 
     Raises
     ------
-    ModelError, PrivacyError, LedgerError
+    If the argument is neither, belongs to another plan, or cannot be read.
     """
     if not isinstance(transcript, (str, Path, Transcript)):
         raise ModelError(
@@ -210,7 +219,7 @@ def transcript_of(plan: Terms, transcript: Transcript | str | Path) -> tuple[Ter
 
 
 def _transcript(plan: Terms, path: str | Path) -> tuple[Terms, Transcript]:
-    """Return a plan's last run in a ledger file, and the plan with the numbers it had."""
+    """Return a plan's last ended run in a ledger file, and the plan with that run's numbers."""
     if not plan.noisy:
         raise PrivacyError(
             "Ledger files keep the values of runs with noise only, and this plan has none. Use "
@@ -248,13 +257,13 @@ def _oracle(
     from_ledger: bool,
     watch: Watcher | None = None,
 ) -> Callable[[], AgentOracle]:
-    """Return a function that makes the oracle to replay releases, from a ledger file or a run."""
+    """Return a function that constructs the oracle for replaying a transcript's releases."""
     first = plan.agents[agents[0]]
     facts, accounts = first, [transcript.ledger[plan.agents[k].name] for k in agents]
     if plan.published:
         (k,), (account,) = agents, accounts
         return partial(published, k, facts, first.publication, transcript.releases, account)
-    # A ledger file keeps what was charged; answers without private data are computed again.
+    # Ledger files contain charged values only; other answers are recomputed from public data.
     public, sensitivity = facts.form.at_zero(), facts.sensitivity
     apart = plan.noisy and sensitivity is not None and sensitivity.splits
     return partial(

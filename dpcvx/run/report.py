@@ -1,6 +1,6 @@
-"""Reports of a run to its user: progress table, summary. Released values and public facts only.
+"""Output during a run: progress table, summary, and progress lines on terminals and in notebooks.
 
-A line of progress in a notebook, which goes away when the work is done.
+It shows only released values and public information.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from .result import Result, headline, outcome_rows, spent_rows
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Seconds before a line appears at all, and between two of its states.
+# Seconds before a progress line appears, and between two updates of it.
 PATIENCE, _PAUSE = 1.0, 0.25
 
 
 def in_notebook() -> bool:
     """Return whether IPython shows HTML here, as in Jupyter, Colab, Spyder and Databricks.
 
-    The publisher of a terminal is IPython's own, which writes text; a front end brings another.
+    On a terminal, IPython's display publisher is its own class, which prints text. Notebook front
+    ends replace it.
     """
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     publisher = getattr(shell, "display_pub", None)
@@ -42,27 +43,29 @@ def in_notebook() -> bool:
 
 
 def displayed(html: str) -> Any:
-    """Show HTML in the notebook, and return what updates it."""
+    """Show HTML in the notebook, and return a handle that can update it."""
     from IPython.display import HTML, display
 
     return display(HTML(html), display_id=True)
 
 
 class NotebookLine:
-    """A bar with a text, for work that takes longer than a second.
+    """A progress bar with a text in a notebook, for work that takes longer than a second.
 
-    A failure to show the line does no harm: after the first failure the line is silent.
+    Errors in showing the line are ignored, and nothing more is shown after the first one.
 
     Parameters
     ----------
     text : str
         Name of the counted things, such as "round".
     total : int
+        Number of things to count.
     unit : str
         Text after the total, such as " %".
     show : callable
-        Shows HTML, and returns an object with ``update(HTML)``.
+        Function that shows HTML and returns an object with ``update(HTML)``.
     clock : callable
+        Function that returns the time in seconds.
     """
 
     def __init__(
@@ -81,7 +84,7 @@ class NotebookLine:
         self._broken = False
 
     def update(self, done: int) -> None:
-        """Show how much is done, if it is time to."""
+        """Show the number done, unless the last update was too recent."""
         if self._clock() < self._next:
             return
         self._next = self._clock() + _PAUSE
@@ -89,7 +92,7 @@ class NotebookLine:
         self._put(f"{self._text} {done}/{self._total}{self._unit} {bar}")
 
     def stop(self) -> None:
-        """Remove the line."""
+        """Remove the line from the notebook."""
         if self._shown is not None:
             self._put("")
 
@@ -106,54 +109,54 @@ class NotebookLine:
 
 
 class _Html(str):
-    """HTML for a display that is updated."""
+    """HTML text for updating a notebook display."""
 
     def _repr_html_(self) -> str:
         return str(self)
 
 
-# About this many lines of progress, whatever the number of rounds.
+# Approximate number of lines of a progress table, for any number of rounds.
 _ROWS = 7
 
 
 def _residual(value: float) -> str:
-    """Return a residual in a table; a dash if it is not known."""
+    """Return a residual as text for a table; a dash if it is nan."""
     if math.isnan(value):
         return "-"
     return "0" if value == 0 else f"{value:.2e}"
 
 
 def wanted(verbose: bool | None) -> bool:
-    """Return whether to print anything: as asked, else a line of progress on a terminal.
+    """Return whether to print: `verbose` if given, else whether the output is a terminal.
 
-    A line in a notebook is no print: see `NotebookLine`.
+    A line in a notebook does not count as printing; see `NotebookLine`.
     """
     if verbose is not None:
         return verbose
     try:
         return sys.stdout.isatty()
-    except (AttributeError, ValueError):  # there is no output, as under pythonw, or it is closed
+    except (AttributeError, ValueError):  # no output, as under pythonw, or a closed one
         return False
 
 
 class _Stream:
-    """A stream that takes everything, and passes on what it can until the first failure."""
+    """A text stream that ignores errors of the stream below, and is silent after the first one."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._broken = False
 
     def __getattr__(self, name: str) -> Any:
-        """Return whether it is a terminal, its encoding and the like."""
+        """Return an attribute of the stream below, such as its encoding."""
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write text; letters that the stream lacks become question marks."""
+        """Write text; characters that the stream cannot encode become question marks."""
         self._attempt(self._write, text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream underneath."""
+        """Flush the stream below."""
         self._attempt(self._flush)
 
     def _flush(self) -> None:
@@ -175,7 +178,7 @@ class _Stream:
 
 
 def screen(shown: bool) -> Console:
-    """Return a console on standard output, or on nothing; see `Reporter` on failures to write."""
+    """Return a rich console on standard output (ignoring write errors), or a silent one."""
     from rich.console import Console
 
     shown = shown and sys.stdout is not None
@@ -186,21 +189,21 @@ def screen(shown: bool) -> Console:
         highlight=False,
         soft_wrap=True,
         force_jupyter=False,
-        # By itself, rich takes notebooks and logs with FORCE_COLOR for terminals.
+        # rich itself takes notebooks, and logs with FORCE_COLOR, for terminals
         force_terminal=wanted(None),
     )
 
 
 @contextmanager
 def share_line(name: str, verbose: bool | None) -> Iterator[Callable[[float], None]]:
-    """Show a line of progress, on a terminal or in a notebook; it takes the share done.
+    """Show a progress line on a terminal or in a notebook; yield a function of the share done.
 
     Parameters
     ----------
     name : str
-        Name of a search, or of an owner's part in a run.
+        Name of the work, such as a search.
     verbose : bool or None
-        Verbosity, as for runs: see `wanted`.
+        Verbosity as for runs; see `wanted`.
     """
     from rich.progress import BarColumn, Progress, TextColumn
 
@@ -227,17 +230,18 @@ def share_line(name: str, verbose: bool | None) -> Iterator[Callable[[float], No
 def busy_line(
     text: str, verbose: bool | None = None, *, patience: float = PATIENCE
 ) -> Iterator[None]:
-    """Show a line on a terminal for work without a known share done, until the work ends.
+    """Show a moving line with the elapsed time on a terminal, for work of unknown duration.
 
-    It says what is done and for how long, and moves.
+    The line disappears at the end of the work.
 
     Parameters
     ----------
     text : str
+        Description of the work.
     verbose : bool or None
-        Verbosity, as for runs, but nothing is shown without a terminal.
+        False shows nothing; other values show the line if there is a terminal.
     patience : float
-        Seconds before the line appears: work that takes less shows nothing.
+        Seconds before the line appears.
     """
     if verbose is False or not wanted(None):
         yield
@@ -254,19 +258,19 @@ def busy_line(
         yield
     finally:
         later.cancel()
-        later.join()  # or the line could appear after the end
+        later.join()  # else the line could appear after the end
         if line.live.is_started:
             line.stop()
 
 
 class Reporter:
-    """Prints banner, progress table and summary of one run, a line of progress, or nothing.
+    """Output of one run: banner, progress table and summary, or a progress line, or nothing.
 
-    The line stands on a terminal, or in a notebook, while the run goes on, and then goes away.
+    A progress line is shown on a terminal or in a notebook during the run, and then removed.
 
-    A failure to write must not end the run, which spends budget and cannot be repeated. After the
-    first error (a full disk, a closed pipe, letters that a terminal does not have) it is silent.
-    Interrupts pass.
+    A write error must not end the run, which spends budget and cannot be repeated. After the first
+    error (a full disk, a closed pipe, characters that a terminal does not have), output stops.
+    Keyboard interrupts are not suppressed.
     """
 
     def __init__(
@@ -294,12 +298,12 @@ class Reporter:
         )
 
     def start(self, *, residuals: bool = True) -> None:
-        """Print banner and table head, if in full; show the bar.
+        """Print the banner and the head of the table if verbose, and show the progress line.
 
         Parameters
         ----------
         residuals : bool
-            Whether those of the rounds may be seen.
+            Whether residuals may be shown to the plan's observer.
         """
         if self._in_full:
             self._print(banner(self._plan, self._guarantee))
@@ -317,7 +321,7 @@ class Reporter:
         self._progress.start()
 
     def round(self, last: Round) -> None:
-        """Advance by a round, and print it if it is one of the shown ones."""
+        """Advance the progress line, and print the round if it belongs in the table."""
         t, residuals = last.t, last.residuals
         self.passed(t)
         if (
@@ -334,19 +338,19 @@ class Reporter:
         self._print(row + note)
 
     def passed(self, t: int) -> None:
-        """Advance by a round, without printing it."""
+        """Advance the progress line to round t."""
         self._progress.update(self._task, completed=t)
         if self._line is not None:
             self._line.update(t)
 
     def stop(self) -> None:
-        """Remove the bar."""
+        """Remove the progress line."""
         self._progress.stop()
         if self._line is not None:
             self._line.stop()
 
     def finish(self, result: Result) -> None:
-        """Print the outcome; the guarantee stands in the banner."""
+        """Print the outcome of the run if verbose; the banner has printed the guarantee."""
         if not self._in_full:
             return
         self._print("\n".join([headline(result), *spent_rows(result), *outcome_rows(result)]))

@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-# What is missed by less is a solver's rounding.
+# Smaller slack is a solver's rounding error.
 _PAID = 1e-7
-# Variables that are printed, the length of a name, and entries up to which all of one are printed.
+# When printing: largest number of variables, length of a name, and entries of an unshortened value.
 _VARIABLES, _NAME, _LONG = 8, 20, 12
-# Entries that are so much smaller than the largest one are printed as zero.
+# Entries smaller than this share of the largest one are printed as zero.
 _ROUNDING = 1e-9
-# Violations below are printed as this bound: they are rounding errors.
+# Smaller violations are rounding errors, and are printed as at most this value.
 _EXACT = 1e-9
 
 
-# Names of cvxpy, scipy and others, and what does the same here.
+# Attribute names of cvxpy, scipy and other packages, and the equivalent code here.
 _HINTS = {
     "objective": "result.value",
     "fun": "result.value",
@@ -98,7 +98,7 @@ class Status(enum.Enum):
 
     @property
     def solved(self) -> bool:
-        """Return whether such a run has values to return."""
+        """Return whether a run with this status has a solution."""
         return self not in (Status.DIVERGED, Status.INFEASIBLE, Status.UNBOUNDED)
 
 
@@ -111,10 +111,13 @@ class Transcript:
     fingerprint : str
         Fingerprint of the plan.
     rounds : int
-        Rounds that were run.
+        Number of completed rounds.
     releases : tuple of Release
+        All released values, by agent.
     status : Status
+        Final status of the run.
     guarantee : Guarantee
+        Guarantee of the run.
     ledger : Ledger
         Ledger after the run.
     """
@@ -141,8 +144,9 @@ class Result:
     Attributes
     ----------
     status : Status
+        Final status of the run.
     rounds : int
-        Rounds that were run.
+        Number of completed rounds.
     seconds : float or None
         Duration of the run; None with noise, because computing times may depend on the data.
     guarantee : Guarantee
@@ -322,7 +326,7 @@ class Result:
         Never use what is returned in a later model, as ``start=``, or in a figure that leaves: that
         publishes it.
         """
-        given = seal_all(data)  # first, so that no frame holds the data themselves
+        given = seal_all(data)  # first, so that no local variable contains the data
         del data
         if self.problem is None:
             raise ModelError(
@@ -343,13 +347,13 @@ class Result:
         return own_solution(self.problem, self.solution, agent, given)
 
     def __getstate__(self) -> dict[str, object]:
-        # Whatever else stands in the values of its variables by then does not leave with a result.
+        # Copies drop the problem: its variables and data may have other values later.
         return {**self.__dict__, "problem": None, VERSION: version("dpcvx")}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(of_this_version(state, "result"))
 
-    if not TYPE_CHECKING:  # where every attribute would seem to exist
+    if not TYPE_CHECKING:  # else type checkers would accept every attribute
 
         def __getattr__(self, name: str) -> Any:
             solution = vars(self).get("solution")
@@ -359,14 +363,14 @@ class Result:
 
     @property
     def raw(self) -> Solution:
-        """The reported iterates as the rounds left them: every agent has a copy of its own."""
+        """The returned iterates before they are moved to a common point: one copy per agent."""
         return getattr(self, self.reported)
 
     @property
     def projection_distance(self) -> float:
         """Largest distance of an entry of `solution` from the mean of the returned iterates."""
         pairs = zip(self.solution.vectors, self.raw.common, strict=True)
-        # Owners keep their own variables, which are nan here.
+        # local variables of remote owners are nan here
         far = [np.nan_to_num(np.abs(x - y)).max(initial=0.0) for x, y in pairs]
         return float(np.max(far, initial=0.0))
 
@@ -433,19 +437,19 @@ class Result:
 
 
 def _pointer(guarantee: Guarantee) -> list[str]:
-    """Return a row that points to the rest of the guarantee; its headline has all reservations."""
+    """Return a row that points to the full guarantee; the headline has all reservations."""
     return [] if guarantee.kind == "none" else [row("Valid if", "print(result.guarantee)")]
 
 
 def headline(result: Result) -> str:
-    """Return a line on the end of the run."""
+    """Return a line on the status, the rounds and the duration of a run."""
     took = "" if result.seconds is None else f", {result.seconds:.2f} s"
     ended = result.status.name.lower()
     return f"dpcvx result: {ended}, {plural(result.rounds, 'round')}{took}"
 
 
 def outcome_rows(result: Result) -> list[str]:
-    """Return rows on the values, and on their violation of consensus and constraints."""
+    """Return rows on the returned values and their violation of consensus and constraints."""
     failed, inaccurate = result.history.failed, result.history.inaccurate
     lines = [] if result.status is Status.COMPLETED else [row("Status", _ended(result))]
     if not result.status.solved:
@@ -465,7 +469,7 @@ def outcome_rows(result: Result) -> list[str]:
 
 
 def _value_rows(solution: Solution) -> list[str]:
-    """Return the returned values by the names of the variables; of long ones both ends."""
+    """Return rows with the returned values by variable; long values are shortened."""
     values = solution.means
     shown = values[:_VARIABLES]
     width = min(max((len(name) for name, _ in shown), default=0), _NAME)
@@ -479,7 +483,7 @@ def _value_rows(solution: Solution) -> list[str]:
 
 
 def _value(value: Array, width: int) -> str:
-    """Return a value with four digits, and its lines below the first indented."""
+    """Return a value as text with four digits, with indented continuation lines."""
     if np.isnan(value).all():
         return "stays with its owner"
     least = _ROUNDING * float(np.nanmax(np.abs(value), initial=0.0))
@@ -494,7 +498,7 @@ def _value(value: Array, width: int) -> str:
 
 
 def _ended(result: Result) -> str:
-    """Return the status; a text on margins if these may leave no decision."""
+    """Return the text of the status, or a text on margins if these may be the reason."""
     tightened = [limit.tightened for limit in result.raw.program.kept]
     if result.status is not Status.INFEASIBLE or not any(part.firm for part in tightened):
         return result.status.value
@@ -507,8 +511,8 @@ def _ended(result: Result) -> str:
 
 
 def _returned_rows(result: Result) -> list[str]:
-    """Return rows on the iterates behind the returned values, if there is a choice."""
-    # One round has one iterate, whatever its name.
+    """Return rows on the iterates that the returned values come from, if there is a choice."""
+    # a single round has a single iterate
     which = OUTPUTS[result.reported] if result.rounds > 1 else "values of the only round"
     if not result.feasible:
         why = f"no point was found at which all agents agree and {_every(result)} holds"
@@ -523,7 +527,7 @@ def _returned_rows(result: Result) -> list[str]:
 
 
 def _every(result: Result) -> str:
-    """Return a text on the constraints that a point surely keeps; others depend on private data."""
+    """Return a text on the constraints that the values keep: those without private data."""
     which = "every public constraint" if result.raw.program.limited else "every constraint"
     return f"{which} outside recourse=" if _own_rows(result) else which
 
@@ -533,7 +537,7 @@ def _own_rows(result: Result) -> list[str]:
 
 
 def _agreement_rows(result: Result) -> list[str]:
-    """Return rows on the agents' consensus residual."""
+    """Return rows on the disagreement of the agents' iterates, if there is any."""
     program = result.raw.program
     if program.coupling is not None:
         residual = result.coupling_residual
@@ -550,7 +554,7 @@ def _agreement_rows(result: Result) -> list[str]:
 
 
 def _feasibility_rows(result: Result) -> list[str]:
-    """Return rows on constraint violations, of the solution and of the agents' last iterates."""
+    """Return rows on constraint violations of the returned values and of the last iterates."""
     coupled = result.raw.program.coupling is not None
     every = f"{_every(result)} and equality" if coupled else _every(result)
     limited = result.raw.program.limited
@@ -570,7 +574,7 @@ def _feasibility_rows(result: Result) -> list[str]:
 
 
 def _values_kept(result: Result, every: str) -> str:
-    """Return a text on the feasibility of returned values: for owners, of shared ones alone."""
+    """Return a text on the feasibility of the returned values (of shared ones, for owners)."""
     if not result.owners:
         return _kept(result.max_violation, "the values returned", every)
     if result.feasible:
@@ -579,7 +583,7 @@ def _values_kept(result: Result, every: str) -> str:
 
 
 def _missed_rows(result: Result) -> list[str]:
-    """Return rows on the constraint slack that the decision pays for, from released values."""
+    """Return rows on the constraint slack of the solution, from released values."""
     if not result.constraint_slack:
         return []
     largest = {what: float(by.max()) for what, by in result.constraint_slack.items()}
@@ -604,7 +608,7 @@ def _kept(violation: float, what: str, which: str) -> str:
 
 
 def spent_rows(result: Result) -> list[str]:
-    """Return rows on every agent's spent budget."""
+    """Return rows on the spent privacy loss of every agent."""
     accounts = result.ledger.values()
     if any(account.entries and account.entries[0].mechanism == "none" for account in accounts):
         left = "holds releases without noise: no later run that is given it has a guarantee"
@@ -613,10 +617,10 @@ def spent_rows(result: Result) -> list[str]:
         return []
     lines = str(result.ledger).splitlines()
     if len(lines) > LISTED:
-        # The agent that spent most stands for the rest.
+        # the largest loss represents the omitted lines
         most = at_most(result.ledger.spent())
         lines[LISTED:] = [f"... and {len(lines) - LISTED} more lines, none above epsilon {most}"]
     if result.status is Status.CONVERGED:
-        # Outputs chose the moment: a smaller figure is no guarantee.
+        # Outputs chose the stopping time, so the smaller spent loss is no guarantee.
         lines.append("the guarantee stays that of all planned rounds: values chose when to stop")
     return [row("  ledger" if k == 0 else "", line) for k, line in enumerate(lines)]

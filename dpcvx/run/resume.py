@@ -1,4 +1,4 @@
-"""Starts of runs: fresh, on top of earlier runs, or in the middle of an interrupted one."""
+"""Beginning of a run: a fresh run, a run after earlier ones, or a resumed interrupted run."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from .part import AgentPart, Begun
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Start of a run: its agents' ledgers, and the rounds that every budget covers.
+    """State of a run at its beginning: its agents' ledgers, and the rounds that all budgets cover.
 
     Attributes
     ----------
     agents : tuple of Begun
+        Ledger state of each agent.
     rounds : int
-        That every budget covers.
+        Number of rounds that every budget covers.
     notes : tuple of str
-        Notes for users on the resumed ledger.
+        Notes for the user on the ledger.
     resumed : bool
-        Whether an interrupted run goes on.
+        Whether the run resumes an interrupted one.
     """
 
     agents: tuple[Begun, ...]
@@ -41,23 +42,25 @@ class Start:
 
 
 def as_begun(plan: Terms, journal: Journal) -> Terms:
-    """Return the plan with the numbers and local steps that an interrupted run of it began with.
+    """Return the plan with the derived numbers and the kernel of an interrupted run of it.
 
     Parameters
     ----------
     plan : Terms
+        Plan to run.
     journal : Journal
+        Open ledger file.
 
     Returns
     -------
     Terms
-        The same where there is no such run, or its numbers are not the plan's even but for
-        rounding: to go on would be to run another plan.
+        The unchanged plan if there is no such run, or if its numbers differ by more than rounding
+        errors, since resuming would then run another plan.
 
     Raises
     ------
     SolverError
-        If what took the local steps of the run is not installed.
+        If the kernel of the interrupted run's local steps is not installed.
     """
     run = journal.interrupted
     plan = computed_by(plan, [] if run is None else [run.fingerprint])
@@ -67,24 +70,26 @@ def as_begun(plan: Terms, journal: Journal) -> Terms:
 
 
 def begin(parts: Sequence[AgentPart], ledger: Accounts | Journal | None, seeded: bool) -> Start:
-    """Continue a ledger; with a journal, resume an interrupted run of the plan.
+    """Begin a run on top of a ledger; with a journal, resume an interrupted run of the plan.
 
     Parameters
     ----------
     parts : sequence of AgentPart
-        All of a plan, or those whose agents are here.
+        All parts of a plan, or the parts of the agents in this process.
     ledger : Accounts or Journal or None
+        Earlier accounts, an open ledger file, or None.
     seeded : bool
+        Whether the noise has a seed.
 
     Raises
     ------
     BudgetError
-        If the ledger leaves no room for one round.
+        If a budget does not cover one round, or too few of the planned rounds.
     PrivacyError
-        If the ledger counts other changes of the data than the plan, or holds noise that the plan
-        would have to come before.
+        If the ledger has another neighboring relation than the plan, or noise that must not precede
+        the plan's releases.
     LedgerError
-        If the interrupted run had a seed and this one has none, or the reverse.
+        If only one of the interrupted run and this run has a seed.
     """
     if not isinstance(ledger, Journal):
         start = _fresh(parts, _accounts(parts, ledger))
@@ -99,7 +104,7 @@ def begin(parts: Sequence[AgentPart], ledger: Accounts | Journal | None, seeded:
     )
     noisy, prepaid = _noisy(parts), _is_prepaid(parts)
     if run is not None and same and noisy and not prepaid:
-        _accounts(parts, ledger.ledger)  # refuses a ledger of other changes or other groups
+        _accounts(parts, ledger.ledger)  # refuses other adjacencies or groups
         return _again(parts, _accounts(parts, ledger.before), run, seeded)
     accounts = _accounts(parts, ledger.ledger)
     try:
@@ -139,12 +144,12 @@ def _is_prepaid(parts: Sequence[AgentPart]) -> bool:
 
 
 def _prepaid(parts: Sequence[AgentPart], start: Start) -> Mapping[str, Entry]:
-    """Charge what a run costs as a whole, and list the charges; none where releases are charged.
+    """Charge runs that are charged as a whole, and return their entries by agent.
 
     Raises
     ------
     BudgetError
-        If an account cannot afford it.
+        If an account's budget does not cover the run.
     """
     charges: dict[str, Entry] = {}
     for part, begun in zip(parts, start.agents, strict=True):
@@ -168,7 +173,7 @@ def _fresh(parts: Sequence[AgentPart], accounts: list[Account]) -> Start:
 
 
 def _claims(accounts: Sequence[Account]) -> tuple[str, ...]:
-    """Return assumptions of the ledger's total that this run's guarantee does not state."""
+    """Return a note on assumptions of the ledger's total that the run's guarantee omits."""
     kinds = (entry for account in accounts for entry, _ in account.entries.kinds)
     if any(entry.certificate == "asserted" for entry in kinds):
         return (
@@ -205,8 +210,8 @@ def _again(
         made.append([e for e in charged if (e.round, e.step) in released])
         unmade.append([e for e in charged if (e.round, e.step) not in released])
     for account, entries in zip(accounts, unmade, strict=True):
-        # Where a part of a value was on disk, fresh noise would make another value: it is paid
-        # twice. With a seed it is the same value again.
+        # Charges for values that were partly on disk. Fresh noise would make other values, so they
+        # are charged again. With a seed, the values are equal and need no second charge.
         lost = run.lost.get(account.agent, [])
         if seeded:
             entries[:0] = lost
@@ -248,23 +253,23 @@ def _accounts(parts: Sequence[AgentPart], ledger: Accounts | None) -> list[Accou
     return [ledger[account.agent].continued(account) for account in fresh]
 
 
-# A run starts if budgets cover this share of its rounds. Fewer end far from a solution and spend
-# what a plan of fewer rounds would use better: to plan so is to consent.
+# A run starts only if budgets cover this share of its rounds. A run of fewer rounds would end far
+# from a solution; a plan with fewer rounds uses the budget better.
 _LEAST = 0.25
 
 
 def _affordable_rounds(
     parts: Sequence[AgentPart], accounts: Sequence[Account], share: float = 0.0
 ) -> int:
-    """Return the number of rounds that every budget covers.
+    """Return the number of planned rounds that every budget covers.
 
     Raises
     ------
     BudgetError
-        If an account covers none, or less than this share of the planned ones.
+        If an account covers no round, or less than `share` of the planned rounds.
     """
     rounds = parts[0].rounds
-    if not _noisy(parts) or _is_prepaid(parts):  # charged as a whole, and not offered to groups
+    if not _noisy(parts) or _is_prepaid(parts):  # charged as a whole; groups are excluded
         return rounds
     for account in accounts:
         account.require_group()

@@ -1,4 +1,4 @@
-"""Returned solutions: a run's iterates at a point that suits everyone, if one exists."""
+"""Returned solutions: the point nearest to the iterates where all agents agree, if found."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .solution import Solution
 
 Array = NDArray[np.float64]
 
-# A constraint holds if it is missed by at most so much of the size of what it compares.
+# Relative tolerance of constraints: violation over the size of the compared values.
 HOLDS = 1e-5
 
 
 def returned(result: Result) -> Result:
-    """Return the result with its solution at one point for all; a function of released values.
+    """Return the result with its solution moved to a common point; a function of released values.
 
-    Owners keep their own variables, so only shared ones move, by the same function. Without
-    values, or if no point is found, the solution stays as it is.
+    With remote owners, only shared variables move, by the same function. The solution is unchanged
+    if the run has no values or no common point is found.
     """
     if not result.status.solved:
         return result
@@ -47,10 +47,10 @@ def returned(result: Result) -> Result:
 
 
 def _written(result: Result, solution: Solution) -> tuple[float, bool]:
-    """Return the largest violation of a public constraint as written, and whether all hold.
+    """Return the largest violation of a public constraint, and whether all hold within tolerance.
 
-    Compiled constraints are those that a run keeps. Users read about their own constraints, so
-    cvxpy evaluates these at released values, but never those with private data.
+    The run keeps compiled constraints, and users read about their own. So cvxpy evaluates the
+    user's constraints at released values, except constraints with private data.
     """
     problem = result.problem
     assert problem is not None
@@ -69,17 +69,17 @@ def _written(result: Result, solution: Solution) -> tuple[float, bool]:
 
 
 def _values(solution: Solution, variables: Sequence[cp.Variable]) -> list[Array]:
-    """Return the values of whole variables at a solution that all agents agree on, in one pass."""
+    """Return the values of variables at a solution common to all agents, in one pass."""
     flat = {v.id: real_entries(solution.start[v.id]).copy() for v in variables}
     for local, x in zip(solution.program.agents, solution.vectors, strict=True):
         for piece in local.layout.pieces:
-            if piece.variable in flat:  # slacks of coupling= have variables of their own
+            if piece.variable in flat:  # slack variables of coupling= are not among the user's
                 flat[piece.variable][piece.entries] = x[piece.offset : piece.stop]
     return [from_real_entries(flat[v.id], v.shape, v.is_complex()) for v in variables]
 
 
 def _violation(constraint: cp.Constraint) -> tuple[float, float]:
-    """Return the violation of a constraint at its variables' values, and the size of its sides.
+    """Return the violation of a constraint at present values, and the size of its sides.
 
     The violation is 0 if a public parameter has no value, as after a plan was unpickled.
     """
@@ -93,7 +93,7 @@ def _violation(constraint: cp.Constraint) -> tuple[float, float]:
 
 
 def _infeasible(result: Result) -> Result:
-    """Return the result of a run without a solution, since its sets do not meet."""
+    """Return the result with status INFEASIBLE, naming agents whose constraints do not meet."""
     names = agents_apart(result.raw.program) or ()
     listed = " and ".join(f"'{name}'" for name in names)
     transcript = result.transcript

@@ -1,4 +1,4 @@
-"""The agents' vectors as values of cvxpy variables, and how far they are from agreeing."""
+"""Solutions: the agents' vectors as values of cvxpy variables, and their disagreement."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..model.declaration import SLACK
 from ..model.matrices import from_real_entries, real_entries
 
 Array = NDArray[np.float64]
-# Of the largest dual value: solvers leave so much of none.
+# Tolerance relative to the largest dual value: solvers return such values in place of zero.
 _UNPAID = 1e-6
 
 
@@ -34,12 +34,13 @@ class Solution:
     Attributes
     ----------
     program : Program
+        Compiled program, which maps variables to vectors.
     vectors : tuple of ndarray
-        Vectors of the agents.
+        Vector of each agent, shape (n,).
     start : mapping
-        Whole variables (by cvxpy id) at the initial point, for entries that no agent has.
+        Initial values of all variables, by cvxpy id, for entries that no agent has.
     decision : Decision or None
-        Solution of the problem for released data, with its dual values, if one was solved.
+        Solution of the joint problem for released data, with dual values, if the server solved it.
     """
 
     program: Program = field(repr=False)
@@ -81,12 +82,14 @@ class Solution:
         return self.copy_of(agent, variable, "solution.of(agent, x)")
 
     def copy_of(self, agent: str, variable: cp.Variable | str, written: str) -> Array:
-        """Return one agent's copy of a variable, with `written` as the call in messages.
+        """Return one agent's copy of a variable; errors name the user's call `written`.
 
         Parameters
         ----------
         agent : str
+            Name of the agent.
         variable : cvxpy.Variable or str
+            The variable, or its name.
         written : str
             Code that users call, for messages.
 
@@ -243,7 +246,7 @@ class Solution:
         return stays / draws
 
     def _priced(self, constraint: cp.Constraint) -> Decision:
-        """Return the decision that has a dual value of this constraint."""
+        """Return the joint problem's solution if it has a dual value of this constraint."""
         decision = self.decision
         if decision is None or decision.vectors is None:
             raise PrivacyError(
@@ -273,7 +276,7 @@ class Solution:
         return decision
 
     def _found(self, variable: cp.Variable | str, written: str) -> tuple[int, str]:
-        """Return the cvxpy id and the name of a variable that some agent holds."""
+        """Return the cvxpy id and the name of a variable that at least one agent holds."""
         names_of = self._names
         if isinstance(variable, cp.Variable):
             if variable.id not in names_of:
@@ -296,26 +299,26 @@ class Solution:
 
     @property
     def means(self) -> list[tuple[str, Array]]:
-        """Name and mean over the holders of every variable that some agent holds."""
+        """Pairs (name, mean over its holders) of all variables that agents hold."""
         names = self._own_names
         return [*zip(names.values(), self._means(names).values(), strict=True)]
 
     @property
     def _own_names(self) -> dict[int, str]:
-        """Names by cvxpy id, without the slack variables that the package adds."""
+        """Variable names by cvxpy id, without the slack variables that the package adds."""
         return {k: name for k, name in self._names.items() if not name.startswith(f"{SLACK} ")}
 
     @property
     def _names(self) -> dict[int, str]:
-        """Names by cvxpy id."""
+        """Variable names by cvxpy id."""
         return {p.variable: p.name for local in self.program.agents for p in local.layout.pieces}
 
     def _mean(self, variable: int) -> Array:
-        """Return the mean over the agents that hold each entry of a variable, by its cvxpy id."""
+        """Return a variable's mean, each entry over the agents that hold it."""
         return self._means([variable])[variable]
 
     def _means(self, variables: Iterable[int]) -> dict[int, Array]:
-        """Return the means of variables by their cvxpy ids, in one pass over all agents."""
+        """Return the means of several variables by cvxpy id, in one pass over all agents."""
         starts = {variable: np.asarray(self.start[variable]) for variable in variables}
         flats = {variable: real_entries(start).copy() for variable, start in starts.items()}
         sums = {k: (np.zeros(flat.size), np.zeros(flat.size)) for k, flat in flats.items()}
@@ -334,7 +337,7 @@ class Solution:
 
     @property
     def common(self) -> tuple[Array, ...]:
-        """The agents' vectors with the mean over the holders in shared components."""
+        """The agents' vectors, with each shared entry replaced by its mean over the holders."""
         mean = shared_mean(self.program, self.vectors)
         vectors = tuple(x.copy() for x in self.vectors)
         for local, x in zip(self.program.agents, vectors, strict=True):
@@ -343,7 +346,7 @@ class Solution:
 
     @property
     def finite(self) -> bool:
-        """Return whether all values are numbers, and what they amount to together."""
+        """Return whether all values and their disagreement are finite."""
         return all(np.isfinite(x).all() for x in self.vectors) and math.isfinite(self.mismatch)
 
     @property
@@ -358,24 +361,24 @@ class Solution:
 
     @property
     def mismatch(self) -> float:
-        """Return the agents' disagreement: the larger of two violations.
+        """Disagreement of the agents: the larger of two violations.
 
-        The largest deviation of a shared component from its mean over the holders, and
+        They are the largest deviation of a shared entry from its mean over the holders, and
         `coupling_residual`.
         """
-        with np.errstate(invalid="ignore", over="ignore"):  # of a run that diverged
+        with np.errstate(invalid="ignore", over="ignore"):  # overflow in diverged runs
             mean = shared_mean(self.program, self.vectors)
             gaps = [
                 np.abs(x[local.shared] - mean[local.slots]).max(initial=0.0)
                 for local, x in zip(self.program.agents, self.vectors, strict=True)
             ]
-        # numpy's maximum: that of Python may pass over nan.
+        # numpy's maximum propagates nan; Python's may not
         return float(np.max([*gaps, self.coupling_residual]))
 
 
 @dataclass(frozen=True, eq=False)
 class Iterate:
-    """The iterates after one round.
+    """Average and last iterates after one round.
 
     Attributes
     ----------
@@ -387,7 +390,7 @@ class Iterate:
 
 
 def _entries(dual: Any) -> Array:
-    """Return all entries of a dual value, which may be a list of parts."""
+    """Return all entries of a dual value as a vector; the value may be a list of parts."""
     parts = dual if isinstance(dual, (list, tuple)) else [dual]
     return np.concatenate([real_entries(part) for part in parts])
 
@@ -397,14 +400,14 @@ def assign(
     variables: Sequence[cp.Variable],
     constraints: Sequence[cp.Constraint],
 ) -> None:
-    """Set ``variable.value`` of the problem's variables; None, as in cvxpy, without a solution.
+    """Set ``variable.value`` of the problem's variables, to None if there is no solution.
 
-    Dual values of an earlier solve in cvxpy belong to other values: they become those of the
-    problem that was solved for released data, and None where there was none.
+    Dual values of constraints are set to those of the joint problem for released data, or to None,
+    since earlier dual values from cvxpy belong to other variable values.
     """
     means = {} if solution is None else solution._means([variable.id for variable in variables])
     for variable in variables:
-        # save_value stores without the attribute checks, which rounding can fail.
+        # save_value skips the checks of attributes, which rounding errors can violate.
         variable.save_value(means.get(variable.id))
     decision = None if solution is None else solution.decision
     for constraint in constraints:
@@ -416,18 +419,20 @@ def assign(
             continue
         if len(duals) == 1:
             constraint.save_dual_value(value)
-        else:  # of cones, whose parts have shapes of their own
+        else:  # cones have several dual variables of different shapes
             for dual, part in zip(duals, value, strict=True):
                 dual.save_value(part)
 
 
 def released_of(program: Program, decision: Decision) -> dict[str, Array]:
-    """Return the released data by the names of the private objects; empty without noise.
+    """Return the released data by name of the private object; empty without noise.
 
     Parameters
     ----------
     program : Program
+        Program that the server solved as written.
     decision : Decision
+        Its solution for released data.
     """
     model = program.model
     if model is None or not any(model.published):

@@ -1,6 +1,6 @@
-"""Monitoring of a run: the visible values of every round, and the early end of a run.
+"""Monitoring of a run: visible values of every round, early stopping, and the final status.
 
-Released residuals decide whether a run had converged when its rounds were over.
+Released residuals decide whether the run has converged.
 """
 
 from __future__ import annotations
@@ -29,43 +29,45 @@ from .worker import Growth, Reply, of_residuals
 Array = NDArray[np.float64]
 
 
-# A residual has settled at this share of the largest of its run, or at so many times what noise
-# alone keeps up. Gaussian noise exceeds that with a probability below 1e-4, Laplace noise below
-# 1/200: of one entry, and less of more.
+# A residual counts as converged at this share of the run's largest one, or at this multiple of the
+# residual that noise sustains. Gaussian noise exceeds the latter with a probability below 1e-4,
+# Laplace noise below 1/200 (for one entry, and less for more entries).
 _SHARE = 0.01
 _NOISE = 4.0
-# Next to the values, residuals of this size are rounding.
+# Residuals of this size, relative to the values, are rounding errors.
 _ROUNDING = 1e-6
-# Whoever goes so much of the whole way in the second half of the rounds has not arrived.
+# A run that moves more than this share of its total distance in the second half has not converged.
 _LATE = 0.05
-# The same where it is not known what noise does, and the way has to be straight besides.
+# The share if the effect of noise is unknown; the path must also be straight.
 _LATE_IN_NOISE = 0.1
 
 
 @dataclass(frozen=True)
 class Largest:
-    """The largest residuals of a run: how far agents disagreed, and how far they moved.
+    """Largest residuals of a run so far: primal residual, and movement of the common values.
 
     Attributes
     ----------
     primal, move : float
+        The two largest values.
     """
 
     primal: float = 0.0
     move: float = 0.0
 
     def after(self, residuals: Residuals) -> Largest:
-        """Return the largest residuals, including another round's."""
+        """Return the largest residuals including the residuals of one more round."""
         return Largest(max(self.primal, residuals.primal), max(self.move, _move(residuals)))
 
     def settled(self, last: Residuals, floor: float, size: float) -> bool:
-        """Return whether the last residuals are small next to these, or explained.
+        """Return whether the last residuals are small relative to the largest, or due to noise.
 
         Parameters
         ----------
         last : Residuals
+            Residuals of the last round.
         floor : float
-            Residual that noise alone keeps up; see `Algorithm.noise_floor`.
+            Residual that noise alone sustains; see `Algorithm.noise_floor`.
         size : float
             Largest magnitude of the values.
         """
@@ -75,11 +77,12 @@ class Largest:
 
 
 def arrives(points: Sequence[Array], noise: float | None, size: float) -> bool:
-    """Return whether points of a run, equally spaced in rounds, converge or move as noise does.
+    """Return whether a run's points converge or move only as noise does.
 
-    Residuals of steps that become short are small long before a slow run arrives, and those of
-    agents that share nothing are 0. Noise goes to all sides: with an unknown size of noise, all
-    parts of a run lead the same way by chance with a probability of at most 1/16.
+    The points are equally spaced in rounds. Residuals of short steps are small long before a slow
+    run converges, and residuals of agents without shared variables are 0. Noise moves in all
+    directions: if its size is unknown, all parts of a run point the same way by chance with a
+    probability of at most 1/16.
 
     Parameters
     ----------
@@ -103,31 +106,33 @@ def arrives(points: Sequence[Array], noise: float | None, size: float) -> bool:
 
 
 def _move(residuals: Residuals) -> float:
-    """Return the move of the common values; 0 in round 1, which has no previous values."""
+    """Return the distance that common values moved; 0 in round 1, without previous values."""
     if math.isnan(residuals.dual):
         return 0.0
     return residuals.dual / (residuals.penalty or 1.0)
 
 
-# What a local or a central solve of the last round found of the problem.
+# Statuses that follow from the outcome of a solve in the last round.
 _VERDICTS = {Outcome.INFEASIBLE: Status.INFEASIBLE, Outcome.UNBOUNDED: Status.UNBOUNDED}
 
 
 class Watch:
-    """Keeps what may be seen of every round, shows it, and ends runs that converge or diverge.
+    """Collects the visible values of every round, shows them, and stops runs early.
 
-    If only the last iterate may be seen, it keeps and shows nothing, and ends no run.
+    If the observer sees the last iterate only, it collects and shows nothing, and stops no run.
 
     Parameters
     ----------
     plan : Terms
+        Plan of the run.
     reporter : Reporter
+        Output of the run.
     tolerance : float, optional
-        The run has converged once both residuals are below it.
+        Both residuals below this value count as convergence.
     iterates : bool
-        Keep every round's iterates, and all residuals.
+        Whether to store every round's iterates and residuals.
     closed_after : int, optional
-        The round after which a coordinator has closed the run.
+        Last round of the run if the coordinator has closed it early.
     """
 
     def __init__(
@@ -141,13 +146,13 @@ class Watch:
     ) -> None:
         self.history = History(None) if iterates else History()
         self.path: list[list[Answer]] = []
-        # Whether agents may have released something: from the first exchange on.
+        # Whether agents may have released values: true from the first message round on.
         self.begun = False
         self._plan, self._reporter = plan, reporter
         self._counts_rounds = not plan.secret_draws
         self._tolerance, self._iterates = tolerance, iterates
         self._closed_after, self._closed = closed_after, False
-        # While a scale is learned, nothing moves, and that is no convergence.
+        # Number of rounds that learn the scale: their small movement is no convergence.
         self._learning = len(plan.algorithm.requirements.first)
         self._last: Round | None = None
         self._growth = Growth()
@@ -165,7 +170,7 @@ class Watch:
         self._reporter.stop()
 
     def ends(self, t: int, replies: Sequence[Reply], server: Any, agents: Agents) -> bool:
-        """Take a round's replies and the server's state after it; whether the run ends here."""
+        """Process a round's replies and the server's state; return whether the run ends."""
         self._diverged |= any(reply.diverged for reply in replies)
         self._outcomes = {reply.outcome for reply in replies}
         if self._plan.hidden:
@@ -178,7 +183,7 @@ class Watch:
             due = "Return Residuals(primal, dual, mismatch, penalty)."
             raise breach(algorithm, "residuals", residuals, due)
         self._last = self.history.append(residuals, [reply.outcome for reply in replies])
-        if self._counts_rounds:  # else times of rounds could tell whose they were
+        if self._counts_rounds:  # else the durations of rounds could reveal the drawn users
             self._reporter.round(self._last)
         if self._iterates:
             self.path.append(algorithm.conclude(server) or agents.map("answer"))
@@ -191,7 +196,7 @@ class Watch:
         return self._diverged or self._converged or self._closed
 
     def conclude(self, server: Any) -> list[Answer] | None:
-        """Return the agents' results as the server knows them, from what may be seen."""
+        """Return the agents' final iterates that the server computes, or None."""
         algorithm = self._plan.algorithm
         if self._plan.hidden and isinstance(algorithm, HiddenIterates):
             return algorithm.conclude_hidden(server)
@@ -203,13 +208,13 @@ class Watch:
         Parameters
         ----------
         whole : bool
-            Whether the ledger had room for all planned rounds.
+            Whether the ledger covered all planned rounds.
         finite : bool
-            Whether the results are.
+            Whether all values of the result are finite.
         size : float
-            Their largest magnitude.
+            Largest magnitude of these values.
         points : sequence of ndarray
-            Points of the agents: the initial point, and those after each part of the rounds.
+            Points of the agents: the initial one, and the points after each part of the rounds.
         """
         if self._diverged or not finite:
             return Status.DIVERGED
@@ -227,13 +232,14 @@ class Watch:
         return Status.COMPLETED if self._settled(size, points) else Status.UNSETTLED
 
     def _settled(self, size: float, points: Sequence[Array]) -> bool:
-        """Return whether the run converged, by its residuals and public facts about the noise."""
+        """Return whether the run converged, from its residuals and the public noise level."""
         plan, last = self._plan, self._last
         if last is None:
             return True
         floor: float | None = 0.0
         if plan.noisy and not plan.published:
-            # No farther from the start than the results may be, since noise follows the point.
+            # The noise level depends on the point, whose distance from the initial point is bounded
+            # by this.
             far = size * math.sqrt(max(agent.program.n for agent in plan.agents))
             levels = conditions(
                 plan.program, plan.agents, plan.rounds, noisy_steps=True, distance=far
@@ -252,7 +258,7 @@ def _below(residuals: Residuals, tolerance: float) -> bool:
 
 
 def check_shown(plan: Terms, *, tolerance: float | None, record: bool, iterates: bool) -> None:
-    """Refuse what would show more than the plan's observer may see."""
+    """Refuse arguments of a run that would reveal more than the plan's observer may see."""
     asked = {"tolerance=": tolerance is not None, "record=True": record, "iterates=True": iterates}
     for argument, given in asked.items():
         if plan.hidden and given:
@@ -269,7 +275,7 @@ def check_shown(plan: Terms, *, tolerance: float | None, record: bool, iterates:
 
 
 def check_replayable(plan: Terms) -> None:
-    """Refuse to replay a run that kept nothing."""
+    """Refuse to replay a run without recorded releases."""
     if plan.secret_draws:
         raise PrivacyError(
             "A run with secret draws keeps nothing to replay, since a transcript would show "

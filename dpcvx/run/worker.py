@@ -1,13 +1,12 @@
-"""One agent at work, or a batch: the oracle, the compiled set, the state of the algorithm.
+"""Workers, which perform the local updates of an agent or batch; divergence; sums over agents.
 
-When a run has left all bounds is judged by released values, so that stopping tells nothing new.
+Divergence of a run is judged by released values only, so that stopping reveals nothing new.
 
-Sums over agents, in an order that does not depend on where these live.
-
-Agents are the leaves of a binary tree, from left to right. A node has the sum over the agents below
-it: the left half's and then the right half's, if both have something. A worker with some of the
-agents adds up the nodes that it has both halves of. So few numbers travel, and the total has the
-same bits however the agents are dealt.
+Sums over agents are formed in an order that does not depend on the processes of the agents. Agents
+are the leaves of a binary tree, from left to right. A node has the sum of its left half plus the
+sum of its right half; empty halves are omitted. A worker with some of the agents adds up the nodes
+with both halves among its sums. So few numbers are sent, and the total has equal bits however the
+agents are distributed over workers.
 """
 
 from __future__ import annotations
@@ -39,37 +38,40 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """An agent's reply to a message."""
+    """Reply of an agent to a message of the server side."""
 
-    message: Any  # `Batch` in one that stands for the replies of all agents
-    outcome: Outcome  # how its last public solve ended
-    diverged: bool = False  # whether its result so far has left all bounds
-    term: bool = False  # whether the server side takes only the sum of such messages over agents
+    message: Any  # message; a `Batch` contains the messages of all agents
+    outcome: Outcome  # status of its last public solve
+    diverged: bool = False  # whether its iterates have diverged so far
+    term: bool = False  # whether `receive` gets only the sum of the agents' messages
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """Results and ledger of an agent at the end of a run."""
+    """Iterates, privacy account and releases of an agent at the end of a run."""
 
     answer: Answer
-    violation: float  # by which the last iterate leaves the agent's set at most; nan if unknown
+    violation: float  # largest distance of the last iterate from the agent's set; nan if unknown
     account: Account
     releases: list[Release]  # empty unless recorded
 
 
 class Worker:
-    """Takes the turns of one agent, or of a batch of identical agents, where their data are.
+    """Performs the local updates of one agent, or of a batch of identical agents, on their data.
 
-    Only replies and reports leave. All methods take and return a list with an element per agent.
+    Only replies and reports are sent. Every method takes and returns a list with one element per
+    agent.
 
     Parameters
     ----------
     algorithm : Algorithm
+        Method of the plan.
     program : LocalProgram
-        Program of the first agent; the others differ in names.
+        Program of the first agent; programs of the others differ in names only.
     oracle : AgentOracle
+        Oracle of these agents.
     agents : sequence of int
-        Positions of the agents in the plan.
+        Indices of the agents in the plan.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class Worker:
         self._growth = Growth()
 
     def act(self, t: int, k: int, messages: Sequence[Any]) -> list[Reply | None]:
-        """Take one exchange; agents without a message stay idle."""
+        """Perform the local updates of one message round; agents without a message stay idle."""
         count = self._count
         message = messages[0] if count == 1 else self._common(messages)
         if message is None:
@@ -116,7 +118,7 @@ class Worker:
             asked, method = self._oracle.most_asked, self._algorithm
             if of_package(type(method)) or asked <= method.requirements.releases:
                 raise
-            # The plan has not priced all of them.
+            # The plan has no privacy loss for so many releases per round.
             raise uncounted(method, self._local.program.name, asked) from None
         if type(acted) is not tuple or len(acted) != 2:
             due = "Return the agent's state and its reply: state, reply."
@@ -131,7 +133,7 @@ class Worker:
         if count == 1:
             return [Reply(reply, outcome, self._growth.diverged, term)]
         made = partial(Reply, outcome=outcome, diverged=self._growth.diverged, term=term)
-        if not term:  # one reply of all, from which `receive` takes what it needs
+        if not term:  # one reply for all agents, from which `receive` selects
             return [made(Batch(reply, count, partial(row_of, reply)))] * count
         replies: list[Reply | None] = [made(None)] * count
         for row, part in partial_rows(reply).items():
@@ -139,19 +141,19 @@ class Worker:
         return replies
 
     def answer(self) -> list[Answer | None]:
-        """Return the iterates so far; None if the server side knows them."""
+        """Return the agents' current iterates; None if the server side computes them."""
         answer, count = self._algorithm.answer(self._state), self._count
-        if count == 1 or row_of(answer, 0) is answer:  # one object where they are the same of all
+        if count == 1 or row_of(answer, 0) is answer:  # one object if all agents have it in common
             return [answer] * count
         return [row_of(answer, i) for i in range(count)]
 
     def report(self, concluded: Sequence[Answer | None]) -> list[Report]:
-        """Return results, ledgers and releases so far.
+        """Return the agents' iterates, accounts and releases so far.
 
         Parameters
         ----------
         concluded : sequence of (Answer or None)
-            The results, where the server side knows them.
+            Final iterates, if the server side computes them, else None.
         """
         releases: dict[int, list[Release]] = {agent: [] for agent in self.agents}
         for release in self._oracle.releases:
@@ -171,7 +173,7 @@ class Worker:
         return reports
 
     def _common(self, messages: Sequence[Any]) -> Any:
-        """Return the message to a batch."""
+        """Return the one message to all agents of a batch."""
         if isinstance(messages, Batch):
             return messages.whole
         first = messages[0]
@@ -189,8 +191,10 @@ def row_of(value: Any, i: int) -> Any:
     Parameters
     ----------
     value : Any
-        Arrays of two dimensions have a row per agent, also in dataclasses; all else is of each.
+        Value with arrays of shape (agents, ...), also in dataclasses. Arrays of at most one
+        dimension, and all other values, belong to every agent.
     i : int
+        Row of the agent.
     """
     if isinstance(value, np.ndarray):
         return value[i] if value.ndim > 1 else value
@@ -208,46 +212,46 @@ def make_worker(
     oracle: Callable[[], AgentOracle],
     agents: Sequence[int],
 ) -> Worker:
-    """Build a worker where it runs; the oracle, and with it the data, is made here."""
+    """Construct a worker where it runs, and its oracle with the data."""
     return Worker(algorithm, program, oracle(), agents)
 
 
-# A run that converges goes no farther in t rounds than about t^2 times its first step, which would
-# take a million rounds to come this far.
+# Factor of growth that counts as divergence. After t rounds, a converging run has moved at most
+# about t^2 times its first step, so it would need a million rounds for this factor.
 _GROWTH = 1e12
-# Squares of larger numbers, and what solvers make of these, overflow soon.
+# Larger values count as divergence, because their squares, and solvers' results, soon overflow.
 _LARGEST = 1e100
-# Rounds whose values say what is ordinary. Some methods stay at the start in the first one.
+# Number of first rounds that set the ordinary size. Some methods do not move in round 1.
 _FIRST = 2
 
 
 @dataclass(frozen=True)
 class Growth:
-    """Size of the first values, and the verdict whether later ones are out of all proportion.
+    """Size of the values in the first rounds, and whether later values have diverged from it.
 
     Attributes
     ----------
     ordinary : float or ndarray
-        Largest magnitude of the first rounds, and at least 1; of each row where values have rows.
+        Largest magnitude in the first rounds, at least 1; per row if values have rows.
     diverged : bool
-        Whether values became infinite or undefined, or left all bounds.
+        Whether values became infinite, undefined or far larger than in the first rounds.
     """
 
     ordinary: float | Array = 1.0
     diverged: bool = False
 
     def after(self, t: int, values: Array) -> Growth:
-        """Return this record with the values of round t (from 1), shape (n,) or (rows, n)."""
+        """Return this record updated by the values of round t (from 1), shape (n,) or (rows, n)."""
         size = np.abs(values).max(axis=-1, initial=0.0)
         first = t <= _FIRST
         limit = _LARGEST if first else np.minimum(_LARGEST, _GROWTH * self.ordinary)
-        # Written so that nan, which is below nothing, has diverged.
+        # this form of the condition counts nan as diverged
         diverged = self.diverged or not bool(np.all(size <= limit))
         return Growth(np.fmax(self.ordinary, size) if first else self.ordinary, diverged)
 
 
 def of_residuals(growth: Growth, t: int, residuals: Residuals) -> Growth:
-    """Return the growth after these residuals; the dual one is unknown in round 1 only."""
+    """Return the growth after a round's residuals; the dual one is not defined in round 1."""
     after = growth.after(t, np.array([residuals.primal, residuals.mismatch]))
     values = (residuals.penalty, residuals.dual)[: 1 if t == 1 else 2]
     return after if all(map(math.isfinite, values)) else Growth(after.ordinary, True)
@@ -255,14 +259,14 @@ def of_residuals(growth: Growth, t: int, residuals: Residuals) -> Growth:
 
 @dataclass(frozen=True, eq=False)
 class PartialSum:
-    """A sum over the ``2 ** level`` agents of a node, on its way in the reply of the first one."""
+    """A sum over the ``2 ** level`` agents below a node, sent in the reply of its first agent."""
 
     level: int
     value: Any
 
 
 def partial_sums(terms: Mapping[int, Any]) -> dict[int, PartialSum]:
-    """Return partial sums of some agents' terms, by the first agent of a node.
+    """Return the sums of some agents' terms at the highest nodes, by the node's first agent.
 
     Parameters
     ----------
@@ -284,11 +288,12 @@ def partial_sums(terms: Mapping[int, Any]) -> dict[int, PartialSum]:
 
 
 def partial_rows(rows: Array) -> dict[int, PartialSum]:
-    """Return `partial_sums` of the rows of an array, row k from agent k: the same bits, at once.
+    """Return `partial_sums` of an array's rows (row k from agent k), with identical bits.
 
     Parameters
     ----------
     rows : ndarray, shape (agents, n)
+        Terms of the agents.
     """
     sums: dict[int, PartialSum] = {}
     level = 0
@@ -303,13 +308,13 @@ def partial_rows(rows: Array) -> dict[int, PartialSum]:
 
 
 def total_of(replies: Iterable[Any]) -> Any:
-    """Return the sum over all agents.
+    """Return the sum over all agents from their replies.
 
     Parameters
     ----------
     replies : iterable
-        Replies by agent: its summand, a `PartialSum` that begins with it, or None if it has none or
-        another part contains it.
+        Reply of each agent: its term, a `PartialSum` whose node begins with the agent, or None if
+        another part contains its term or it has none.
     """
     levels: dict[int, dict[int, Any]] = {}
     for agent, reply in enumerate(replies):

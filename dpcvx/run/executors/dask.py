@@ -1,7 +1,7 @@
-"""Agents on the workers of a Dask cluster: one actor per worker, pinned, never made again.
+"""Executor on the workers of a Dask cluster: one pinned actor per worker, never restarted.
 
-Actors, not tasks: Dask computes a task of a lost worker again elsewhere, which would draw a second
-noisy value. A lost actor is an error; the run ends, and goes on from its ledger.
+It uses actors, not tasks: Dask would repeat a lost worker's task elsewhere, which would draw a
+second noisy value. A lost actor is an error; the run ends, and can be resumed from its ledger.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...privacy.ledger_file import Journal
 from ...privacy.ledger_lines import Notes, Writer
 from .host import RemoteHost, dealt, heard, lost, named, own_arguments, packed
 
-# Seconds after which a wait looks whether another worker was lost.
+# Seconds between checks whether a worker was lost, while waiting.
 _GLANCE = 0.25
 
 
@@ -39,13 +39,14 @@ class Dask:
     Parameters
     ----------
     client : distributed.Client
+        Connected client of the cluster.
     timeout : float
         Seconds after which a worker that does not answer counts as lost.
 
     Raises
     ------
     ModelError
-        If the client is none, or the timeout is not positive.
+        If `client` is not a Dask client, or the timeout is not positive.
     """
 
     @frameless
@@ -63,12 +64,12 @@ class Dask:
         self._calls = self._round = 0
 
     def writer(self, journal: Journal) -> Writer:
-        """Return notes for the ledger file, which this process keeps."""
+        """Return an object that collects notes for the ledger file, which this process writes."""
         self._journal = journal
         return self._notes
 
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
-        """Send every worker its agents; all build them at the same time."""
+        """Send every worker its agents; the workers construct them in parallel."""
         self._require_open()
         workers = sorted(self._addresses())
         if not workers:
@@ -81,7 +82,7 @@ class Dask:
         event("dealt", {"executor": "Dask", **facts})
         until = time.monotonic() + self._timeout
         for worker, agents in zip(workers, dealt(len(factories), len(workers)), strict=False):
-            # Not pure: no two runs share a host. Pinned, no retries: it is never made again.
+            # Not pure: no two runs share a host. Pinned and without retries: it is never restarted.
             future = self._client.submit(
                 RemoteHost,
                 packed(factories, agents, self._notes, "dask"),
@@ -97,10 +98,10 @@ class Dask:
         self._answers({host.worker: host.call.made() for host in self._hosts}, until)
 
     def _addresses(self) -> Collection[str]:
-        """Addresses of the workers that the scheduler has now; none if nobody can ask it.
+        """Return the addresses of the scheduler's present workers; empty if the client is closed.
 
-        Not from `scheduler_info`: it returns what the client stored last, and a periodic call of
-        the client stores a list without workers there.
+        `scheduler_info` is not used: it returns the client's stored list, which a periodic call of
+        the client may store without workers.
         """
         if self._is_closed():
             return ()
@@ -113,7 +114,7 @@ class Dask:
         return getattr(self._client, "status", "running") in ("closing", "closed")
 
     def _require_open(self) -> None:
-        """Refuse a client that cannot answer a call that waits."""
+        """Refuse a client that cannot make blocking calls."""
         if self._is_closed():
             raise ModelError(
                 f"The client of dp.Dask is {self._client.status}, so no worker can be called. "
@@ -127,7 +128,7 @@ class Dask:
             )
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """Call all workers and wait for all; the first agent's error is raised."""
+        """Call a method of all agents and wait; then raise the first agent's error."""
         self._calls += 1
         if method == "act":
             self._round = common[0]
@@ -136,7 +137,7 @@ class Dask:
         for host in self._hosts:
             arguments = own_arguments(each, host.agents)
             try:
-                # In one piece: Dask would take the list apart, at 30 us for each array in it.
+                # Pickled as one object: Dask would process each array in the list, at 30 us each.
                 told = pickle.dumps(
                     (self._calls, method, common, arguments), pickle.HIGHEST_PROTOCOL
                 )
@@ -146,7 +147,7 @@ class Dask:
         return self._answers(calls, until)
 
     def close(self) -> None:
-        """Let the agents go, and with them their data."""
+        """Delete the agents with their data on the workers."""
         hosts, self._hosts, self._journal = self._hosts, [], None
         for host in hosts:
             host.call = None
@@ -159,7 +160,7 @@ class Dask:
         while waiting:
             host, *others = waiting
             call = calls[host.worker]
-            # Whoever answered, or was lost, is heard before those that are still at work.
+            # First process workers that have answered or were lost.
             for other in others if not call.done() else []:
                 if calls[other.worker].done():
                     host, call = other, calls[other.worker]
@@ -175,7 +176,7 @@ class Dask:
             except PrivacyError:
                 raise
             except _LOST as error:
-                with suppress(DpcvxError):  # what the others released is noted all the same
+                with suppress(DpcvxError):  # the notes of the other agents are recorded anyway
                     heard(answers, self._journal)
                 raise self._lost([host], error) from None
             waiting.remove(host)
@@ -206,12 +207,12 @@ class Dask:
 
 
 class _Actor:
-    """A host on a worker, seen from outside."""
+    """Handle of a host on a Dask worker."""
 
     def __init__(self, worker: str, agents: range, future: Any) -> None:
         self.worker, self.agents, self.future = worker, agents, future
         self.call: Any = None
 
 
-# What Dask raises for an actor whose worker is gone, and for one that was never made.
+# Errors of Dask for an actor whose worker is lost, or that was never constructed.
 _LOST = (OSError, RuntimeError, ValueError, KeyError)

@@ -1,15 +1,14 @@
-"""The agents of one worker behind one object, and how a run speaks to it: one call per exchange.
+"""Hosts: the agents of one worker process, with one call per message round.
 
-Calls are numbered. Asked again for its last call, a host gives the same bytes again; any number but
-the next is refused. So nothing that an engine repeats, or starts anew, draws noise twice or goes on
-from nothing. Ledger entries of agents travel with their answers, and the run's process has all of
-them on disk, at once, before it takes up any answer. If a process dies before that, its noise was
-never released, and is redrawn.
+Calls are numbered. If its last call is repeated, a host returns the same bytes again; it refuses
+every number except the next one. So if an engine repeats a call or restarts a host, no noise is
+drawn twice and no run continues from an empty state. Ledger entries are sent with the agents'
+answers, and the run's process writes all of them to disk before it uses any answer. If a process
+dies before that, its noise was never released, and is redrawn.
 
-Agents on their way to workers that do not share this process's memory.
-
-Data that were given as arrays travel; data from a callable are read at the worker. All of it stays
-with one owner: an executor is no trust boundary between parties.
+The module also sends agents to workers that do not share this process's memory. Data passed as
+arrays are sent; data from functions are read by the worker. All of them stay with one owner: an
+executor is no trust boundary between parties.
 """
 
 from __future__ import annotations
@@ -37,21 +36,21 @@ from ...privacy.ledger_file import Journal
 from ...privacy.ledger_lines import Notes
 from ..worker import Reply, partial_sums
 
-# Agents to a worker from which on one of them is about as large as another.
+# Number of agents per worker from which on workers' loads are about equal for any assignment.
 _MANY = 16
-# What one agent answered, or the error that it ended in.
+# Answer of an agent, or the error that it raised.
 Answer = tuple[Any, BaseException | None]
 
 
 class Host:
-    """Agents in the process where they live.
+    """The agents of one worker, in its process.
 
     Parameters
     ----------
     factories : mapping of int to callable
-        One per agent, by its position.
+        Function that constructs each agent, by index.
     notes : Notes
-        Notes of the agents, if the run keeps a ledger file.
+        Notes for the ledger file, shared by the agents.
     """
 
     def __init__(self, factories: Mapping[int, Callable[[], Any]], notes: Notes) -> None:
@@ -67,28 +66,29 @@ class Host:
 
     @property
     def made(self) -> bytes:
-        """Outcome of making the agents."""
+        """Pickled outcome of constructing the agents."""
         return self.call(0, "", (), ())
 
     def call(
         self, number: int, method: str, common: Sequence[Any], individual: Sequence[Any]
     ) -> bytes:
-        """Return all agents' answers to one call and their notes, pickled; see `heard`.
+        """Return the agents' answers to one call, and their notes, pickled; see `heard`.
 
         Parameters
         ----------
         number : int
-            Number of the call, from 1; 0 makes the agents.
+            Number of the call, from 1; 0 constructs the agents.
         method : str
+            Name of the agents' method.
         common : sequence
-            Arguments for all.
+            Arguments for all agents.
         individual : sequence of tuple
-            Further arguments of each agent.
+            Further arguments of each agent, in their order.
 
         Raises
         ------
         PrivacyError
-            If another call than the last one or the next one is asked for.
+            If the number is neither of the last call nor of the next one.
         """
         if number == self._done:
             return self._answer
@@ -108,7 +108,7 @@ class Host:
 
     def _answers(self, calls: Mapping[int, tuple[Any, ...]]) -> bytes:
         answers = [_tried(agent, *call) for agent, call in calls.items()]
-        if len(self._agents) == len(answers):  # all were made
+        if len(self._agents) == len(answers):  # all agents were constructed
             answers = _added(self._agents, answers)
         noted = self._notes.taken()
         try:
@@ -127,7 +127,7 @@ def _tried(agent: int, call: Callable[..., Any], *arguments: Any) -> Answer:
 
 
 def _added(agents: Mapping[int, Any], answers: list[Answer]) -> list[Answer]:
-    """Return the answers with partial sums in place of the summands of agents that live here."""
+    """Return the answers with summands of this host's agents replaced by partial sums."""
     replies = {
         agent: reply
         for worker, (replies, _) in zip(agents.values(), answers, strict=True)
@@ -138,7 +138,7 @@ def _added(agents: Mapping[int, Any], answers: list[Answer]) -> list[Answer]:
     if not replies:
         return answers
     parts = partial_sums({agent: reply.message for agent, reply in replies.items()})
-    # One object for replies that are equal: it is sent once.
+    # Equal replies become one object, which is sent once.
     shared: dict[Any, Reply] = {}
 
     def sent(agent: int, reply: Any) -> Any:
@@ -172,13 +172,14 @@ def _withheld(agent: int, error: BaseException) -> PrivacyError:
 
 
 def dealt(agents: int, workers: int) -> list[range]:
-    """Return each worker's agents: dealt in turn, so that large agents are apart.
+    """Return the agents of each worker, by index: agents take turns, so large ones are spread.
 
-    If there are many, each worker gets a contiguous range, and adds up the replies of its agents.
+    If there are many agents, each worker gets a contiguous range, so that it can add up replies.
 
     Parameters
     ----------
     agents, workers : int
+        Numbers of agents and workers.
     """
     workers = min(workers, agents)
     if agents >= _MANY * max(1, workers):
@@ -188,31 +189,32 @@ def dealt(agents: int, workers: int) -> list[range]:
 
 
 def own_arguments(each: Sequence[Any] | None, agents: Iterable[int]) -> list[tuple[Any, ...]]:
-    """Return the arguments of every agent of a host.
+    """Return the individual arguments of a host's agents.
 
     Parameters
     ----------
     each : sequence or None
-        Arguments by agent of the run; None for none.
+        One argument for every agent of the run, or None without arguments.
     agents : iterable of int
-        Those of the host.
+        Indices of the host's agents.
     """
     return [() if each is None else (each[agent],) for agent in agents]
 
 
 def heard(answers: Iterable[tuple[Sequence[int], bytes]], journal: Journal | None) -> list[Any]:
-    """Return all agents' answers, in their order, and write their notes to the ledger file.
+    """Unpickle all hosts' answers in the order of the agents; write their notes to the ledger file.
 
     Parameters
     ----------
     answers : iterable of (agents, bytes)
-        Answers of every host.
+        Agents of each host, and the bytes that its call returned.
     journal : Journal or None
+        Journal of the run.
 
     Raises
     ------
     DpcvxError
-        The first agent's error; the others had their turns, and what they released is noted.
+        If agents failed: the first agent's error, after all agents' notes were written.
     """
     by_agent: dict[int, Answer] = {}
     for agents, answer in sorted(answers, key=lambda answer: answer[0][0]):
@@ -235,21 +237,22 @@ def lost(
     has_ledger: bool,
     t: int,
 ) -> WorkerLostError:
-    """Return the error for workers that are gone.
+    """Return the error for workers that were lost.
 
     Parameters
     ----------
     executor : str
-        The name of its class, for the log.
+        Name of the executor's class, for the log.
     what : str
         Event that ended them, as the beginning of a sentence.
     workers : sequence of str
+        Names of the lost workers.
     agents : iterable of int
-        That lived there.
+        Indices of the lost agents.
     has_ledger : bool
         Whether the run keeps a ledger file.
     t : int
-        The round; 0 before the first.
+        Current round; 0 before the first.
     """
     event("lost", {"executor": executor, "workers": len(workers), "round": t})
     listed = tuple(sorted(agents))
@@ -264,27 +267,28 @@ def lost(
 
 
 def named(agents: Iterable[int]) -> str:
-    """Return agents by position, in words."""
+    """Return a text that names agents by index."""
     listed = sorted(agents)
     noun = "agent" if len(listed) == 1 else "agents"
     return f"{noun} {together([str(agent) for agent in listed])}"
 
 
-# Entries of an array from which on it is worth a look.
+# Smaller arrays are pickled as they are.
 _SHORT = 64
 
 
 def required(module: str, extra: str) -> Any:
-    """Import a module that comes with an extra of the package.
+    """Import a module that an optional dependency of the package provides.
 
     Parameters
     ----------
     module, extra : str
+        Names of the module, and of the package's extra that installs it.
 
     Raises
     ------
     ModelError
-        If it is not installed.
+        If the module is not installed.
     """
     try:
         return importlib.import_module(module)
@@ -298,17 +302,18 @@ def required(module: str, extra: str) -> Any:
 def packed(
     factories: Sequence[Callable[[], Any]], agents: Iterable[int], notes: Notes, extra: str
 ) -> bytes:
-    """Return the pickled factories of a worker's agents.
+    """Return the pickled functions that construct a worker's agents, with their notes.
 
     Parameters
     ----------
     factories : sequence of callables
-        One per agent of the run.
+        One function for each agent of the run.
     agents : iterable of int
-        Those of the worker.
+        Indices of the worker's agents.
     notes : Notes
+        Notes for the ledger file.
     extra : str
-        Extra of the engine, for errors.
+        Name of the package's extra for the executor, for errors.
     """
     cloudpickle = required("cloudpickle", extra)  # for functions that fetch data
     reducers = {Sealed: handed_over, np.ndarray: thinned}
@@ -330,9 +335,9 @@ def packed(
 
 
 def thinned(array: NDArray[Any]) -> Any:
-    """Return how to pickle an array: by one number, or by a first number and a step, if possible.
+    """Return how to pickle an array: as a constant or as an arithmetic sequence, if it is one.
 
-    Programs on records hold zeros, weights and positions of that kind, as long as the data.
+    Programs on records contain such arrays (zeros, weights, positions) as long as the data.
     """
     flat = array.reshape(-1) if array.flags.c_contiguous else None
     if array.size >= _SHORT and array.dtype.kind in "fiu":
@@ -350,16 +355,16 @@ def thinned(array: NDArray[Any]) -> Any:
 
 
 class RemoteHost:
-    """A `Host` in a process that serves others as well: it limits BLAS within its calls only.
+    """A `Host` in a process with other tasks: it limits BLAS to one thread only during calls.
 
     Parameters
     ----------
     blob : bytes
-        See `packed`.
+        Bytes from `packed`.
     """
 
     def __init__(self, blob: bytes) -> None:
-        # One thread of BLAS: their number changes the rounding of results.
+        # The number of BLAS threads would change the rounding of results.
         self._blas = ThreadpoolController().select(user_api="blas")
         factories: Mapping[int, Callable[[], Any]]
         with self._blas.limit(limits=1):
@@ -367,16 +372,16 @@ class RemoteHost:
             self._host = Host(factories, notes)
 
     def made(self) -> bytes:
-        """Outcome of making the agents."""
+        """Return the pickled outcome of constructing the agents."""
         return self._host.made
 
     def call(
         self, number: int, method: str, common: Sequence[Any], individual: Sequence[Any]
     ) -> bytes:
-        """See `Host.call`."""
+        """Call a method of the agents; see `Host.call`."""
         with self._blas.limit(limits=1):
             return self._host.call(number, method, common, individual)
 
     def called(self, told: bytes) -> bytes:
-        """Return the result of `call`, with its arguments pickled."""
+        """Return the result of `call` for pickled arguments."""
         return self.call(*pickle.loads(told))

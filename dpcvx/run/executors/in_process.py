@@ -1,6 +1,7 @@
-"""The contract of executors, and those in this process: one after the other, or several at a time.
+"""Interface of executors, and executors within this process: serial, threads, or automatic.
 
-Any executor, with what its agents charge and release on disk before any answer is taken up.
+`Durable` adds a ledger file to any executor: charges and values are on disk before answers are
+used.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ class Serial:
         self._agents: list[Any] = []
 
     def writer(self, journal: Journal) -> Writer:
-        """Return the journal itself."""
+        """Return the journal itself, for the agents to write to."""
         return journal
 
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
-        """Build the agents."""
+        """Construct the agents in this process."""
         self._agents = [factory() for factory in factories]
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """Call the agents in order."""
+        """Call a method of all agents, one after the other; see `Executor.map`."""
         if each is None:
             return [getattr(agent, method)(*common) for agent in self._agents]
         return [
@@ -41,7 +42,7 @@ class Serial:
         ]
 
     def close(self) -> None:
-        """Drop the agents and their data."""
+        """Delete the agents with their data."""
         self._agents = []
 
 
@@ -70,18 +71,19 @@ class Threads:
         self._agents: list[Any] = []
 
     def writer(self, journal: Journal) -> Writer:
-        """Return the journal itself, which takes lines from several threads."""
+        """Return the journal itself, which accepts lines from several threads."""
         return journal
 
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
-        """Build the agents, one after the other: sources of data need not be safe in threads."""
+        """Construct the agents one after the other, since data sources may not be thread-safe."""
         self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="agent")
         self._agents = [factory() for factory in factories]
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """Call all agents and wait for all; the first agent's error is raised.
+        """Call a method of all agents in threads and wait; then raise the first agent's error.
 
-        An interrupt is passed on at once: turns that have not begun never do, and cost nothing.
+        A keyboard interrupt is raised at once; calls that have not begun are canceled and cost
+        nothing.
         """
         assert self._pool is not None
         arguments = [()] * len(self._agents) if each is None else [(message,) for message in each]
@@ -89,7 +91,7 @@ class Threads:
             self._pool.submit(getattr(agent, method), *common, *more)
             for agent, more in zip(self._agents, arguments, strict=True)
         ]
-        # An error does not end the others' turns: what they were charged for is released.
+        # After an error, the other calls continue: their charged values are released.
         errors = [call.exception() for call in calls]
         for error in errors:
             if error is not None:
@@ -97,10 +99,10 @@ class Threads:
         return [call.result() for call in calls]
 
     def close(self) -> None:
-        """Drop the agents and their data."""
+        """Delete the agents with their data."""
         self._agents = []
         if self._pool is not None:
-            # After an interrupt turns may be queued: those that began are waited for, no others.
+            # After an interrupt, calls may be queued: those are canceled, and running ones awaited.
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
@@ -112,32 +114,32 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-# Seconds of an agent's turn from which threads pay: measured on two cores, they cost as much as
-# they save at about a millisecond, and twice the time of short turns in pure Python.
+# Duration of a local update in seconds from which on threads save time. Measured on two cores: they
+# break even at about a millisecond, and double the time of short updates in pure Python.
 _WORTH_A_THREAD = 1e-3
-# So many exchanges in a row must be that long: the first builds solvers, and any may be disturbed.
+# Number of consecutive message rounds that must take this long: the first one constructs solvers,
+# and any may be disturbed.
 _IN_A_ROW = 2
 
 
 class Automatic:
-    """Executor of one agent after the other, or of threads once local updates take long.
+    """Executor that calls agents one after the other, and switches to threads for long updates.
 
-    Results do not depend on the choice. Threads take over the agents as they are, for these live in
-    this process either way.
+    Results do not depend on the choice. Threads use the existing agents, which are in this process.
 
     Parameters
     ----------
     worth : float
-        Seconds of a turn beyond which threads pay.
+        Duration of a local update in seconds from which on threads are used.
     cores : int, optional
-        Cores of this process; counted if omitted.
+        Number of cores for this process; counted if omitted.
     clock : callable
-        Seconds since some moment: of the processor, for a turn that waits for others is not long.
+        Function that returns processor time in seconds, so that waiting does not count as long.
 
     Attributes
     ----------
     place : Serial or Threads
-        Executor that has the agents.
+        Executor that currently has the agents.
     """
 
     def __init__(
@@ -154,25 +156,25 @@ class Automatic:
         self._long = 0
 
     def writer(self, journal: Journal) -> Writer:
-        """Return the journal itself."""
+        """Return the journal itself, for the agents to write to."""
         return journal
 
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
-        """Build the agents."""
+        """Construct the agents in this process."""
         self._agents = [factory() for factory in factories]
         self.place, self._long = Serial(), 0
         self._open = len(self._agents) > 1 and self._cores > 1
         self._move()
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """Call the agents, and time their turns until threads or one loop are chosen."""
+        """Call a method of all agents; measure durations until an executor is chosen."""
         if not self._open or method != "act":
             return self.place.map(method, *common, each=each)
         started = self._clock()
         replies = self.place.map(method, *common, each=each)
         seconds = self._clock() - started
         turns = sum(any(reply is not None for reply in of_agent) for of_agent in replies)
-        if turns:  # an exchange in which all are idle says nothing
+        if turns:  # a message round without active agents is not measured
             self._long = self._long + 1 if seconds > turns * self._worth else 0
         if self._long == _IN_A_ROW:
             self.place, self._open = Threads(), False
@@ -180,7 +182,7 @@ class Automatic:
         return replies
 
     def close(self) -> None:
-        """Drop the agents and their data."""
+        """Delete the agents with their data."""
         self._agents = []
         self.place.close()
 
@@ -189,66 +191,68 @@ class Automatic:
 
 
 class Executor(Protocol):
-    """Builds agents where they run and calls them by method name.
+    """Constructs agents where they run, and calls them by method name.
 
-    No executor retries or restarts anything: a repeated step would draw new noise and release
-    twice.
+    An executor must not retry or restart anything: a repeated step would draw new noise and release
+    a second value.
     """
 
     def writer(self, journal: Journal) -> Writer:
-        """Return the writer that agents use for a run's ledger file; called before `start`.
+        """Return the object that agents write charges and values to; called before `start`.
 
-        Entries of agents arrive before `start` and `map` return or raise. The run has all of them
-        on disk before it takes up any answer: see `Durable`.
+        The agents' entries must arrive in `journal` before `start` and `map` return or raise. The
+        run writes all of them to disk before it uses any answer; see `Durable`.
         """
         ...
 
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
-        """Build one agent per factory, in the place where it stays."""
+        """Construct one agent per factory, in the process where it stays."""
         ...
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """Call a method of every agent with common arguments and, last, one of its own.
+        """Call a method of every agent, with common arguments and one individual argument (last).
 
-        Results come in the order of the agents; the first error is raised.
+        Results are in the order of the agents; the first error is raised.
         """
         ...
 
     def close(self) -> None:
-        """Release the agents."""
+        """Delete the agents with their data."""
         ...
 
 
 class Durable:
-    """Executor that writes one exchange of a ledger file for every call of all agents.
+    """Executor that adds one group of ledger lines per call of all agents to another executor.
 
-    Nobody sees the agents' work in the meantime: the run gets it once all charges and values of
-    the exchange are on disk, and ends if they cannot be written. That costs one wait for the disk,
-    however many the agents.
+    Nobody sees the agents' answers before all charges and values of the message round are on disk;
+    the run ends if they cannot be written. This costs one wait for the disk, for any number of
+    agents.
 
     Parameters
     ----------
     executor : Executor
+        Executor that runs the agents.
     journal : Journal
+        Ledger file of the run.
     """
 
     def __init__(self, executor: Executor, journal: Journal) -> None:
         self._executor, self._journal = executor, journal
 
     def writer(self, journal: Journal) -> Writer:
-        """Return the executor's writer."""
+        """Return the writer of the wrapped executor."""
         return self._executor.writer(journal)
 
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
-        """Build the agents; one-time releases happen here."""
+        """Construct the agents; one-time releases happen here."""
         with self._journal.exchange():
             self._executor.start(factories)
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """Call the agents."""
+        """Call a method of all agents; see `Executor.map`."""
         with self._journal.exchange():
             return self._executor.map(method, *common, each=each)
 
     def close(self) -> None:
-        """Release the agents."""
+        """Delete the agents with their data."""
         self._executor.close()

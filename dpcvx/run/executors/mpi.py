@@ -1,7 +1,7 @@
-"""Agents on the ranks of an MPI job: rank 0 runs the script and hosts agents too, the others serve.
+"""Executor on the ranks of an MPI job: rank 0 runs the script and some agents, others serve it.
 
-``mpiexec -n 4 python -m dpcvx.mpi study.py``. A rank that dies ends the job, as MPI has it; run
-again with the same ledger, it goes on.
+Start it by ``mpiexec -n 4 python -m dpcvx.mpi study.py``. If a rank dies, MPI ends the job; the
+same command with the same ledger resumes the run.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class MPI:
         self._calls = 0
 
     def writer(self, journal: Journal) -> Writer:
-        """Return notes for the ledger file, which rank 0 keeps."""
+        """Return an object that collects notes for the ledger file, which rank 0 writes."""
         self._journal = journal
         return self._notes
 
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
-        """Send every rank its agents; all build them at the same time."""
+        """Send every rank its agents; the ranks construct them in parallel."""
         self._calls = 0
         self._groups = dealt(len(factories), self._comm.size)
         facts = {"workers": len(self._groups), "members": len(factories)}
@@ -72,7 +72,7 @@ class MPI:
         self._answers(self._own.made(), requests)
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """Call all ranks and wait for all; the first agent's error is raised."""
+        """Call a method of all agents and wait; then raise the first agent's error."""
         assert self._own is not None
         self._calls += 1
         calls = [
@@ -84,7 +84,7 @@ class MPI:
         return self._answers(self._own.call(*calls[0]), requests)
 
     def close(self) -> None:
-        """Let the agents go, and with them their data."""
+        """Delete the agents with their data on all ranks."""
         for rank in range(1, len(self._groups)):
             self._comm.send(("drop",), rank)
         self._groups, self._own, self._journal = [], None, None
@@ -96,7 +96,7 @@ class MPI:
 
 
 def serve(script: Callable[[], object]) -> None:
-    """Rank 0 runs a script, all others serve it until it ends.
+    """Run a script on rank 0, while all other ranks serve it until it ends.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def serve(script: Callable[[], object]) -> None:
 
 
 def _end(comm: Any, error: BaseException) -> None:
-    """Say why, and end the whole job: ranks that wait for each other would wait for ever."""
+    """Print an error and abort the whole job, since other ranks would wait forever."""
     if isinstance(error, SystemExit):
         sys.stderr.write(f"{error.code}\n")
     else:
@@ -155,7 +155,7 @@ def _serve(comm: Any) -> None:
             comm.send(host.call(*content), 0)
 
 
-# Whether the other ranks of this process's job serve it: set once, before the script runs.
+# Nonempty if the other ranks of this job serve this process; set before the script runs.
 _SERVED: list[bool] = []
 
 

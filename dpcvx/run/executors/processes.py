@@ -1,8 +1,8 @@
-"""Agents in processes of their own: what runs under Python's global lock scales as well.
+"""Executor with worker processes, so that Python code runs in parallel despite the global lock.
 
-Workers are forked, so nothing has to be sent to them: each builds its agents from the factories it
-inherits, and reads their data. Over its pipe travel a method's name, its arguments and its agents'
-answers, with what these noted for the ledger file, which the run's process writes.
+Workers are forked, so nothing must be sent to start them: each constructs its agents from inherited
+factories, and reads their data. Its pipe transfers method names, arguments and answers, with notes
+for the ledger file, which the run's process writes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ...privacy.ledger_lines import Notes, Writer
 from .host import Host, dealt, heard, lost, named, own_arguments
 from .in_process import available_cores
 
-# Seconds for a worker to end by itself, before it is ended.
+# Seconds that a worker has to end by itself before it is killed.
 _PATIENCE = 1.0
 
 
@@ -67,12 +67,12 @@ class Processes:
         self._calls = self._round = 0
 
     def writer(self, journal: Journal) -> Writer:
-        """Return notes for the ledger file, which this process keeps."""
+        """Return an object that collects notes for the ledger file in the workers."""
         self._journal = journal
         return self._notes
 
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
-        """Fork the workers; all build their agents at the same time."""
+        """Fork the workers, which construct their agents in parallel."""
         if multiprocessing.current_process().daemon:
             raise ModelError(
                 "dp.Processes cannot start workers from a worker of multiprocessing.Pool, which "
@@ -95,17 +95,17 @@ class Processes:
             )
             self._workers.append(_Worker(agents, process, ours))
             process.start()
-            theirs.close()  # or the end of the worker would not show
+            theirs.close()  # else the end of the worker would not be noticed
         self._answers()
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """Call all agents and wait for all; the first agent's error is raised."""
+        """Call a method of all agents and wait; then raise the first agent's error."""
         self._calls += 1
         if method == "act":
             self._round = common[0]
         for worker in self._workers:
             arguments = own_arguments(each, worker.agents)
-            with suppress(OSError):  # a worker that is gone gives no answer either
+            with suppress(OSError):  # a lost worker gives no answer either
                 worker.line.send((self._calls, method, common, arguments))
         return self._answers()
 
@@ -113,12 +113,12 @@ class Processes:
         """End the workers, and with them the agents and their data."""
         workers, self._workers, self._journal = self._workers, [], None
         for worker in workers:
-            worker.line.close()  # whoever waits for a call ends
+            worker.line.close()  # a worker that waits for a call ends
         for worker in workers:
             worker.end()
 
     def _answers(self) -> list[Any]:
-        """Return every agent's answer to the last call."""
+        """Return the answers of all agents to the last call."""
         answers: list[tuple[range, bytes]] = []
         gone: list[_Worker] = []
         waiting = {worker.line: worker for worker in self._workers}
@@ -130,7 +130,7 @@ class Processes:
                     answers.append((worker.agents, line.recv_bytes()))
                 except (EOFError, OSError):
                     gone.append(worker)
-        # Neither an error nor a death ends the others' turns: what they released is noted.
+        # After an error or a lost worker, the notes of all other agents are recorded.
         results = heard(answers, self._journal)
         if gone:
             raise self._lost(gone)
@@ -150,21 +150,21 @@ class Processes:
 
 @dataclass(eq=False)
 class _Worker:
-    """A worker process, seen from outside."""
+    """Handle of a worker process."""
 
     agents: range
     process: BaseProcess
     line: Connection
 
     def code(self) -> int | None:
-        """Exit code of the process; None while it runs."""
+        """Return the exit code of the process after a short wait; None while it runs."""
         self.process.join(_PATIENCE)
         return self.process.exitcode
 
     def end(self) -> None:
-        """Wait for the process, and end it if it is still at work."""
+        """Wait for the process to end, and kill it if it does not."""
         if self.process.pid is None:
-            return  # it was not forked
+            return  # the process was not started
         self.process.join(_PATIENCE)
         if self.process.is_alive():
             self.process.kill()
@@ -178,13 +178,13 @@ def _work(
     inherited: Sequence[Connection],
     notes: Notes,
 ) -> None:
-    """Serve the agents of one worker until the other end of the line is closed."""
-    # Control-C reaches every process of a terminal: the first one decides. Whatever else that one
-    # does on a signal is not for its workers to do.
+    """Serve the agents of one worker until the other end of the pipe is closed."""
+    # Control-C in a terminal reaches every process: only the first process handles it. Workers must
+    # not run its other signal handlers either.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in inherited:
-        other.close()  # or the end of the first process would not show
+        other.close()  # else the end of the first process would not be noticed
     with suppress(EOFError, OSError):
         host = Host(factories, notes)
         line.send_bytes(host.made)
