@@ -1,4 +1,4 @@
-"""An owner's own check of an offer: it derives and prices all, or refuses the offer by a code."""
+"""An owner's check of an offer: derive its sensitivity and privacy loss, or refuse it by a code."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ from .policy import Policy
 from .records import REVISIONS, obstacle, sums_in_secret
 from .wellformed import require_small, require_well_formed
 
-# Relative, as in comparisons of budgets elsewhere.
+# Relative tolerance of the comparison of an epsilon with the budget.
 _SLACK = 1e-9
-# Rounds beyond this are nobody's plan.
+# Largest number of rounds that an owner accepts.
 _MOST_ROUNDS = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """An offer that an owner accepts, with what it derived itself."""
+    """An offer that an owner accepts, with the part of the plan that the owner derived."""
 
     offer: Offer
     policy: Policy
     part: AgentPart  # this agent's part of the plan, under the owner's own description of its data
     spent: float = 0.0  # epsilon of earlier runs at the policy's delta; see `against_ledger`
-    covered: int | None = None  # rounds that the ledger leaves budget for; None before it was read
-    open: bool = False  # whether the ledger holds this run unfinished: it resumes, paid for once
+    covered: int | None = None  # rounds that the remaining budget covers; None without a ledger
+    open: bool = False  # whether the ledger holds this run as interrupted: it resumes, charged once
 
     @property
     def agent(self) -> AgentPlan:
-        """Agent of the agreement."""
+        """Plan of this agent, as the owner derived it."""
         return self.part.agent
 
     @property
     def epsilon(self) -> float:
-        """Largest epsilon of the run."""
+        """Epsilon of all planned releases at the policy's delta; 0 without noise."""
         return 0.0 if self.agent.price is None else self.agent.price.epsilon
 
     def __str__(self) -> str:
@@ -97,13 +97,13 @@ class Agreement:
 
 
 def _partners(noise: Calibrated | None) -> str:
-    """Return a text on the others that the noise protects against, even if they collude."""
+    """Return a text that names the colluding agents that the noise protects against."""
     split = None if noise is None else noise.split
     return "all others" if split is None else f"any {plural(split.max_colluders, 'other')}"
 
 
 def _shown_noise(offer: Offer) -> dict[str, str]:
-    """Return the row of the document on distributed noise; empty without such noise."""
+    """Return the printed row on distributed noise; no row without such noise."""
     noise = offer.noise
     split = None if noise is None else noise.split
     if noise is None or split is None:
@@ -130,9 +130,9 @@ def _shown_noise(offer: Offer) -> dict[str, str]:
 
 
 def _held(offer: Offer, split: SplitNoise) -> float:
-    """Return the standard deviation of the noise that any colluders leave in a sum.
+    """Return the least standard deviation of the noise that honest participants add to a sum.
 
-    This owner adds its part, and the colluders are those of the others that add most.
+    This owner is honest, and the colluders are the other participants with the most noise.
     """
     others = [line for k, line in enumerate(offer.lines) if k != offer.place]
     parts = [None if line.noise is None else line.noise.split for line in others]
@@ -142,7 +142,7 @@ def _held(offer: Offer, split: SplitNoise) -> float:
 
 
 def _moved(agent: AgentPlan) -> str:
-    """Return a text on the charged effect of one change of the data on releases."""
+    """Return a text on the sensitivity of the releases that the privacy loss is charged for."""
     sensitivity, noise, once = agent.sensitivity, agent.noise, agent.publication
     if sensitivity is None or noise is None:
         return "nothing that leaves depends on private data"
@@ -154,11 +154,12 @@ def _moved(agent: AgentPlan) -> str:
 
 
 def read_offer(document: bytes) -> Offer:
-    """Return an offer from its bytes.
+    """Decode an offer from its bytes.
 
     Raises
     ------
     RefusedError
+        If the bytes encode no offer.
     """
     offer = wire.decode(document)
     if not isinstance(offer, Offer):
@@ -167,7 +168,7 @@ def read_offer(document: bytes) -> Offer:
 
 
 def agree(offer: Offer, policy: Policy) -> Agreement:
-    """Check an offer against an owner's policy; reads no private data.
+    """Check an offer against an owner's policy, without reading private data.
 
     Parameters
     ----------
@@ -177,7 +178,7 @@ def agree(offer: Offer, policy: Policy) -> Agreement:
     Raises
     ------
     RefusedError
-        With the code of the first reason not to take part.
+        If a check fails; the code names the first failed check.
     """
     _check_parts(offer, policy)
     _check_method(offer, policy)
@@ -194,36 +195,36 @@ def agree(offer: Offer, policy: Policy) -> Agreement:
     except DpcvxError as error:
         if hasattr(error, "code"):
             raise
-        # In the package's own words, of public things.
+        # No private data was read, so the type of the error is public.
         raise refused("sensitivity", type(error).__name__) from None
     except (ArithmeticError, np.linalg.LinAlgError, ValueError, MemoryError) as error:
         raise refused("sensitivity", type(error).__name__) from None
 
 
 def against_ledger(agreed: Agreement, seeded: bool) -> Agreement:
-    """Return the agreement with what the owner's ledger holds already; writes nothing.
+    """Return the agreement with the budget that the owner's ledger leaves; write nothing.
 
     Parameters
     ----------
     agreed : Agreement
     seeded : bool
-        Whether the noise has a seed.
+        Whether the noise is drawn from a seed.
 
     Raises
     ------
     BudgetError
-        If the ledger leaves no room for one round.
+        If the remaining budget does not cover one round.
     PrivacyError
-        If the ledger counts other changes of the data.
+        If the ledger counts other changes of the data than the agreement.
     LedgerError
-        If it is no ledger.
+        If the policy's ledger file is no intact ledger.
     """
     policy, part = agreed.policy, agreed.part
     if not policy.ledger.exists():
         return agreed
     past = spent_of(policy.ledger)
     run = past.interrupted
-    # An interrupted run that goes on is paid for by what the agreement costs.
+    # The agreement's cost includes the run that it resumes, so that run does not count as spent.
     same = run is not None and run.fingerprint == part.fingerprint
     start = begin([part], past.before if same else past.ledger, seeded)
     account = start.agents[0].account
@@ -232,7 +233,7 @@ def against_ledger(agreed: Agreement, seeded: bool) -> Agreement:
 
 
 def said_of_budget(error: BudgetError) -> str:
-    """Return an owner's remedy for a spent budget: it cannot change the plan.
+    """Return a text on a spent budget with the fix in owner.toml: an owner cannot change the plan.
 
     Parameters
     ----------
@@ -291,7 +292,7 @@ def _check_method(offer: Offer, policy: Policy) -> None:
 
 
 def _with_own_data(local: LocalProgram, policy: Policy) -> LocalProgram:
-    """Return the program with the owner's own description of its data, not the offer's."""
+    """Return the program with the policy's declarations of private data, not with the offer's."""
     specs = tuple(_own(spec, policy) for spec in local.form.private)
     return replace(local, form=replace(local.form, private=specs))
 
@@ -318,7 +319,7 @@ def _own(spec: PrivateSpec, policy: Policy) -> PrivateSpec:
     if spec.adjacency.in_full != mine.adjacency.in_full or type(spec.adjacency) is not type(
         mine.adjacency
     ):
-        asked = show(spec.adjacency.in_full)  # the coordinator's words: shown, not written out
+        asked = show(spec.adjacency.in_full)  # the coordinator chose this text: it is escaped
         raise refused(
             "adjacency",
             f"of '{mine.name}': the offer says {asked}, the policy {show(mine.adjacency.in_full)}",
@@ -327,7 +328,7 @@ def _own(spec: PrivateSpec, policy: Policy) -> PrivateSpec:
 
 
 def _otherwise(spec: PrivateSpec, declared: PrivateSpec) -> str:
-    """Return differences of data between offer and policy, and the fix for the owner."""
+    """Return a text on the signs that only the offer or only the policy declares, with the fix."""
     asked, has = _signs(spec), _signs(declared)
     table = f'[data."{declared.name}"] in owner.toml'
     differences = [
@@ -376,7 +377,7 @@ def _check_noise_form(offer: Offer, noise: Calibrated, policy: Policy) -> None:
 
 
 def _is_proved(noise: Calibrated, split: SplitNoise, offer: Offer) -> bool:
-    """Return whether `dpcvx.privacy.split_noise` has a proof for this noise, on the sum's grid."""
+    """Return whether the proof in `dpcvx.privacy.split_noise` covers this noise and grid."""
     secret, sharing = offer.algorithm.requirements.secret, getattr(offer.algorithm, "sharing", None)
     parties = len(offer.parts)
     return (
@@ -391,11 +392,10 @@ def _is_proved(noise: Calibrated, split: SplitNoise, offer: Offer) -> bool:
 
 
 def _check_document(offer: Offer) -> None:
-    """Refuse a common document that asks of others what the guarantee of this owner rules out.
+    """Refuse a common document under which the guarantee of this owner would not hold.
 
-    The protection by the sum of all participants less the colluders rests on the noise of the
-    others. So every line must have the offer's noise: the same part of it, of the same kind, with
-    the same decay.
+    Distributed noise protects this owner only if the honest others add their parts of it. So
+    every line must state the noise of the offer: equal scales, mechanism, decay and weights.
     """
     if not sums_in_secret(offer.algorithm):
         if offer.lines:
@@ -419,7 +419,7 @@ def _check_document(offer: Offer) -> None:
 
 
 def _to_a_sum(line: Line) -> tuple[object, ...] | None:
-    """Return properties of a participant's noise in a sum that must be equal; None without any."""
+    """Return the properties of a participant's noise that all must share; None without noise."""
     noise = line.noise
     if noise is None or noise.split is None:
         return None
@@ -428,7 +428,7 @@ def _to_a_sum(line: Line) -> tuple[object, ...] | None:
 
 
 def _part(offer: Offer, local: LocalProgram, policy: Policy) -> AgentPart:
-    """Return the agent's part of the plan: what it costs is derived here, from what is asked."""
+    """Return the agent's part of the plan, with a privacy loss derived here from the offer."""
     algorithm, noise, once = offer.algorithm, offer.noise, offer.release == "once"
     needs = algorithm.requirements
     sensitivity = local.sensitivity() if local.form.private else None
@@ -459,27 +459,27 @@ def _part(offer: Offer, local: LocalProgram, policy: Policy) -> AgentPart:
         rounds=offer.rounds,
         schedule=_schedule(offer, local),
         published=once and noise is not None,
-        # Of all that charges follow from: what one document paid for is not made by another.
+        # It covers all that charges depend on: a charge for one document never pays for another.
         fingerprint=wire.digest((replace(offer, run=_run(offer), program=local), policy.delta)),
     )
 
 
 def _run(offer: Offer) -> str:
-    """Return the run's name, if another run of the plan may not release the same values again.
+    """Return the run's name if its releases may not be repeated in other runs, else an empty text.
 
-    In secret sums, values are hidden by the noise of all participants. If the same values entered
-    two sums, and one participant sent another value in the second, the difference would show that
-    participant alone.
+    In secure aggregation, the noise of all participants hides each value. If equal values entered
+    the sums of two runs, and one participant sent another value in the second, the difference of
+    the sums would depend on that participant alone.
     """
     return offer.run if sums_in_secret(offer.algorithm) else ""
 
 
 def _require_enough_noise_in_sums(agent: AgentPlan, noise: Calibrated, offer: Offer) -> None:
-    """Refuse a price that the noise in the document does not pay for.
+    """Refuse an offer whose stated privacy loss needs more noise than the document's lines add.
 
-    A price follows from the multiplier of the offer. The noise of all participants less the
-    colluders has to be that many times what one change does to the sum. Every release compares the
-    two again, with what is then known of the question.
+    The privacy loss follows from the offer's noise multiplier. The noise of the honest participants
+    must be at least this multiple of the sum's sensitivity, rounding included. Every release
+    repeats this comparison with the sensitivity of its query.
     """
     split = noise.split
     if split is None or MomentsTerm in agent.queries:
@@ -493,7 +493,7 @@ def _require_enough_noise_in_sums(agent: AgentPlan, noise: Calibrated, offer: Of
 
 
 def _schedule(offer: Offer, local: LocalProgram) -> tuple[int, ...]:
-    """Return releases in the first 0, 1, ... rounds."""
+    """Return the total numbers of releases after 0, 1, ... rounds."""
     if offer.release == "once":
         return (1,) * (offer.rounds + 1)
     alone = _alone(local)
@@ -507,7 +507,7 @@ def _alone(local: LocalProgram) -> Program:
 def _statistic(
     offer: Offer, noise: Calibrated | None, sensitivity: Sensitivity | None, once: bool
 ) -> Statistic | None:
-    """Return the statistic of a one-time release, with a sensitivity that is derived here."""
+    """Return the statistic of a one-time release with its derived sensitivity; None without one."""
     asked = offer.once
     if not once or noise is None or sensitivity is None:
         if asked is not None:

@@ -1,15 +1,15 @@
-"""An owner's audit log: who asked for what, when, and under which versions; hash-chained lines.
+"""An owner's audit log: hash-chained lines on requests, their times, and software versions.
 
-It lies beside the ledger, which says what was released. A head of fixed width counts the lines and
-has the hash of the last one, so that neither a change nor a missing end goes unnoticed. (Whoever
+It lies beside the ledger, which lists the releases. A head of fixed width holds the number of lines
+and the hash of the last one, so a changed line and a missing end are both noticed. (Anyone who
 can write the file can write another one with valid hashes: hand a copy to the auditor in time.)
 
-The times in it are arrivals of requests, and scheduled times of replies: multiples of
-``reply_after`` after an arrival. No line has the end of a computation.
+The times in it are arrivals of requests and scheduled times of replies, which are multiples of
+``reply_after`` after an arrival. No line holds the time when a computation ended.
 
-``spent.jsonl.audit.totals`` says where an intact log ends, and which versions its runs began with,
-so that a process starts as fast however long the log is. As beside a ledger, it counts for one
-state of the file, and all lines are read where it does not. `report` always reads all of them.
+``spent.jsonl.audit.totals`` holds the end of an intact log and the versions that its runs began
+with, so a process does not have to read a long log when it starts. This file is valid for one state
+of the log; for any other state, all lines are read. `report` always reads all of them.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _FORMAT = "dpcvx audit 1"
 _TOTALS = "dpcvx audit totals 1"
 _WIDTH = 160
 _START = hashlib.sha256(_FORMAT.encode()).hexdigest()
-# Packages whose versions may change the last bits of what an owner computes.
+# Packages whose versions may change the last bits of the values that an owner computes.
 _COMPUTING = ("dpcvx", "numpy", "scipy", "clarabel", "numba", "qdldl", "daqp")
 
 
 @cache
 def versions() -> Mapping[str, str]:
-    """Return the versions of all packages that compute, and of dpcvx a digest of its files too."""
+    """Return the versions of all computing packages; dpcvx's also has a digest of its files."""
     by_name = {}
     for name in _COMPUTING:
         try:
@@ -65,31 +65,31 @@ class _Tail:
 
     count: int  # lines
     link: str  # hash of the last line
-    end: int  # bytes
-    begun: dict[str, Mapping[str, str]]  # by run
+    end: int  # position in the file, in bytes
+    begun: dict[str, Mapping[str, str]]  # versions, by run
 
     def add(self, line: Mapping[str, Any], link: str, size: int) -> None:
-        """Note a further line."""
+        """Move the end behind a further line of `size` bytes; keep the versions of a begun run."""
         self.count, self.link, self.end = self.count + 1, link, self.end + size
         if line["what"] == "begun":
             self.begun.setdefault(line["run"], line["versions"])
 
 
 class AuditLog:
-    """The audit log beside a ledger.
+    """The audit log beside a ledger, to append lines to.
 
     Parameters
     ----------
     path : Path
-        Created with the first line, for its owner alone to read.
+        File of the log; the first line creates it, readable for its user alone.
     clock : callable
-        Seconds since 1970.
+        Function that returns the time, in seconds since 1970.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self.path, self._clock = path, clock
         self._known: _Tail | None = None
-        self._grown = False  # since its end was written beside it
+        self._grown = False  # whether lines were added since the totals file was written
 
     def now(self) -> float:
         """Return the time, in seconds since 1970."""
@@ -101,18 +101,18 @@ class AuditLog:
         Parameters
         ----------
         what : str
-            Its kind.
+            Kind of the line.
         seconds : float, optional
-            A time that may be kept: see the module.
+            Time of an arrival or of a scheduled reply, in seconds since 1970.
         facts : str, int, float, list or dict
-            Public ones.
+            Public facts, by the names of their fields.
 
         Raises
         ------
         LedgerError
-            If the file is not intact.
+            If the file is no intact log.
         OSError
-            If it cannot be written.
+            If the file cannot be written.
         """
         tail = self._tail()
         line = {"what": what, **({} if seconds is None else {"at": said_time(seconds)}), **facts}
@@ -122,7 +122,7 @@ class AuditLog:
             if tail.end == 0:
                 try:
                     _write(file, _head(0, _START), 0)
-                except OSError:  # a part of a head is no log
+                except OSError:  # a file with a partial head would be no intact log
                     self.path.unlink()
                     raise
                 tail.end = _WIDTH
@@ -137,11 +137,11 @@ class AuditLog:
         self._grown = True
 
     def begun_with(self, run: str) -> Mapping[str, str] | None:
-        """Return the versions that a run began with; None if the log does not have it."""
+        """Return the versions that a run began with; None if the log does not hold the run."""
         return self._tail().begun.get(run)
 
     def close(self) -> None:
-        """Write beside the log where it ends. No other process may write at that time."""
+        """Write the totals file with the log's end. No other process may write the log then."""
         if self._known is None or not self._grown:
             return
         self._grown, tail = False, self._known
@@ -163,7 +163,7 @@ class AuditLog:
     def _read_tail(self) -> _Tail:
         try:
             file = os.open(self.path, os.O_RDONLY)
-        except OSError:  # `read_log` says why
+        except OSError:  # `read_log` raises the reason, if there is a file
             facts, end = None, 0
         else:
             try:
@@ -189,7 +189,7 @@ class AuditLines:
 
     lines: list[dict[str, Any]]
     link: str
-    end: int  # where they end in the file
+    end: int  # position of their end in the file, in bytes
 
 
 def read_log(path: Path) -> AuditLines:
@@ -198,7 +198,7 @@ def read_log(path: Path) -> AuditLines:
     Raises
     ------
     LedgerError
-        If there is none, or a line was changed, removed or added.
+        If there is no log in the file, or a line was changed, removed or added.
     """
     try:
         raw = path.read_bytes()
@@ -226,7 +226,7 @@ def read_log(path: Path) -> AuditLines:
         links.append(following)
         lines.append(line)
         end += len(text) + 1
-    # The head lags by one line if a process died in between; a part of a line may follow.
+    # If a process died between two writes, the head lags by one line, or part of a line follows.
     heads = {_head(n, links[n]): n for n in (len(lines), max(len(lines) - 1, 0))}
     if raw[:_WIDTH] not in heads or b"\n" in raw[end:]:
         raise LedgerError(
@@ -239,7 +239,7 @@ def read_log(path: Path) -> AuditLines:
 
 @dataclass
 class _AuditedRun:
-    """The lines of one run."""
+    """Summary of the lines of one run."""
 
     offered: dict[str, Any]
     coordinator: dict[str, Any]
@@ -252,12 +252,12 @@ class _AuditedRun:
 
 
 def report(path: Path) -> str:
-    """Return one page on an audit log, compared with the ledger that it lies beside.
+    """Return a one-page summary of an audit log, after a comparison with the ledger beside it.
 
     Parameters
     ----------
     path : Path
-        Such as ``spent.jsonl.audit``.
+        File of the log, such as ``spent.jsonl.audit``.
 
     Raises
     ------
@@ -283,7 +283,7 @@ def report(path: Path) -> str:
 def _runs(
     lines: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, _AuditedRun], list[Mapping[str, Any]]]:
-    """Return the runs by their names, and refusals of requests that belong to none."""
+    """Return the runs by their names, and the refusals that belong to no run."""
     runs: dict[str, _AuditedRun] = {}
     alone, coordinator, run = [], {}, None
     for line in lines:
@@ -342,7 +342,7 @@ def _of(lines: Sequence[Mapping[str, Any]], what: str) -> list[Mapping[str, Any]
 def _compared(
     path: Path, runs: Mapping[str, _AuditedRun], opened: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
-    """Yield what the ledger says, after a comparison with the log."""
+    """Yield lines on the ledger's totals, after checking that the log has all of its runs."""
     ledger = path.with_suffix("")
     if not ledger.exists():
         charged = [name for name, run in runs.items() if run.last > 0]
@@ -380,7 +380,7 @@ def _compared(
 
 
 def _write(file: int, text: bytes, start: int) -> None:
-    """Write all of a text, or raise: a disk that is nearly full takes the first part of it."""
+    """Write a whole text, or raise: a write to a nearly full disk may store only a part of it."""
     done = 0
     while done < len(text):
         done += os.pwrite(file, text[done:], start + done)
@@ -392,6 +392,6 @@ def _head(count: int, link: str) -> bytes:
 
 
 def said_time(seconds: float) -> str:
-    """Return a time in UTC, to a hundredth of a second."""
+    """Return a time in UTC as text, rounded to a hundredth of a second."""
     when = dt.datetime.fromtimestamp(round(seconds, 2), dt.UTC)
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")

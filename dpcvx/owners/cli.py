@@ -1,4 +1,4 @@
-"""The command ``dpcvx``: keys, the coordinator's side, an owner's, and compiling ahead."""
+"""The command ``dpcvx``: make keys, run as coordinator or as owner, and compile ahead of runs."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from .policy import model_plan, read_policy, require_model
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code says whether it did what it was asked.
+    """Run a command, and return its exit code: 0 for success, 1 for an error, 130 if interrupted.
 
     Parameters
     ----------
     arguments : sequence of str, optional
-        Those of the process if omitted.
+        Arguments of the command line; the process's arguments if omitted.
     """
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # names may be more than a locale can write
+        if isinstance(stream, TextIOWrapper):  # the locale may be unable to encode some names
             stream.reconfigure(errors="backslashreplace")
     asked = _parser().parse_args(arguments)
     try:
@@ -163,21 +163,21 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _signing(parser: argparse.ArgumentParser, renew: str = "") -> None:
-    """Add the options of a signature to the parser."""
+    """Add the options of commands that sign certificates to the parser."""
     _option(parser, "--days", _days, "1825", "DAYS", "until the certificate expires")
     if renew:
         parser.add_argument("--renew", action="store_true", help=renew)
 
 
 def _log_format(parser: argparse.ArgumentParser) -> None:
-    """Add the option for what goes to standard error."""
+    """Add the option that chooses the format of messages on standard error to the parser."""
     said = "what goes to standard error: sentences, or a JSON object per event (default: text)"
     parser.add_argument("--log-format", choices=["text", "json"], default="text", help=said)
 
 
 @contextmanager
 def _logged(log_format: str) -> Iterator[bool]:
-    """Write events as JSON lines if asked to; yield whether sentences go to standard error."""
+    """Write events as JSON lines for the format 'json'; yield whether to write sentences."""
     if log_format == "text":
         yield True
         return
@@ -186,7 +186,7 @@ def _logged(log_format: str) -> Iterator[bool]:
 
 
 def _days(text: str) -> int:
-    """Return a number of days, refused if no calendar has that day."""
+    """Parse a certificate's number of days, from 1 to 36499."""
     days = int(text) if text.isdecimal() else 0
     if not 0 < days < 36500:
         raise argparse.ArgumentTypeError(
@@ -196,7 +196,7 @@ def _days(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    """Return a positive finite number of seconds."""
+    """Parse a positive finite number of seconds."""
     try:
         seconds = float(text)
     except ValueError:
@@ -209,7 +209,7 @@ def _seconds(text: str) -> float:
 
 
 def _seed(text: str) -> int:
-    """Return a seed."""
+    """Parse a noise seed, a whole number of at least 0."""
     if not (text.isascii() and text.isdecimal()):
         raise argparse.ArgumentTypeError(
             f"'{text}' is no whole number of at least 0. Write one, such as 1, or omit --seed"
@@ -218,14 +218,14 @@ def _seed(text: str) -> int:
 
 
 def _listen(text: str) -> str:
-    """Return an address to listen at."""
+    """Return an address HOST:PORT to listen at, after checking its form."""
     if listening_at(text) is None:
         raise argparse.ArgumentTypeError(f"'{text}' {NO_LISTENING}")
     return text
 
 
 def _address(text: str) -> str:
-    """Return a coordinator's address."""
+    """Return the address of a coordinator, after checking its form."""
     try:
         require_address(text)
     except ModelError as error:
@@ -247,7 +247,7 @@ def _option(
 
 
 def _output(text: str) -> Path:
-    """Return the path of a file to write, refused before a run if it has no folder."""
+    """Return the path of an output file; refuse it before a run if its folder does not exist."""
     path = Path(text)
     if path.is_dir() or not path.parent.is_dir():
         raise argparse.ArgumentTypeError(
@@ -262,8 +262,8 @@ def _say(text: str) -> None:
 
 
 def _save(path: Path, arrays: Mapping[str, NDArray[np.float64]]) -> None:
-    """Save arrays readable for the user alone: local variables are among them."""
-    path.unlink(missing_ok=True)  # whoever has it open reads on what stood there
+    """Save arrays to a file that only the user can read, since they may hold local variables."""
+    path.unlink(missing_ok=True)  # a process that has the old file open keeps reading that one
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(number, "wb") as file:
         np.savez(file, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
@@ -321,11 +321,11 @@ def lead(model: Path, executor: Remote, out: Path | None) -> None:
     Parameters
     ----------
     model : Path
-        A file that makes a plan; it is run, so it must be trusted.
+        Python file that makes a plan; it is executed, so it must be trusted.
     executor : Remote
-        The owners.
+        Executor whose agents are the owners.
     out : Path or None
-        File for the shared variables.
+        File to save the shared variables in, if any.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The coordinator's side: the run loop of the package over owners that it sends frames to."""
+"""The coordinator's executor: it sends the calls of the run loop to owners, as frames."""
 
 from __future__ import annotations
 
@@ -48,74 +48,76 @@ from .offers import offers_of
 from .records import sums_in_secret
 
 Array = NDArray[np.float64]
-# Seconds in which owners that were not there come back and hear that the run is over: one that is
-# started again is there within three.
+# Seconds for absent owners to reconnect and receive the end of the run; a restarted owner connects
+# within three.
 _LINGER = 10.0
-# Seconds between two looks at whose answers are missing.
+# Seconds between two checks for missing answers.
 GLANCE = 1.0
-# Is told who has answered what so far.
+# Called with the answers that came so far, by owner.
 Late = Callable[[Mapping[str, bytes]], None]
 M = TypeVar("M", Agreed, messages.AgentReply, IterateAnswer, messages.FinalAccount)
 
 
 class Gone(ConnectionError):
-    """An owner's connection ended, or it gave no answer in time."""
+    """Loss of an owner's connection, or no answer from the owner in time."""
 
 
 class Hub(Protocol):
-    """Transport of frames to owners and back."""
+    """Transport of frames between the coordinator and owners."""
 
     def gather(self, some: bool = False) -> Sequence[str]:
-        """Wait for all owners, and return the names of those who are there.
+        """Wait until all owners are connected, and return the names of the connected owners.
 
         Parameters
         ----------
         some : bool
-            Go on with those who come in time.
+            Whether to return without an error if only some owners connect in time.
 
         Raises
         ------
         RefusedError
-            If not all come in time, and some are not enough.
+            If not all owners connect in time, and `some` is false.
         """
         ...
 
     def exchange(
         self, frames: Mapping[str, bytes], late: Late | None = None
     ) -> dict[str, bytes | Gone]:
-        """Send a frame to each of some owners, and wait for all answers, or for their lack.
+        """Send frames to owners, and return each owner's answer, or `Gone` if none came in time.
 
         Parameters
         ----------
         frames : mapping of str to bytes
+            Frame for each owner, by name.
         late : callable, optional
-            Is told, about every second, the answers so far; the wait ends with what it raises.
+            Called about every second with the answers so far; an error raised in it ends the wait.
         """
         ...
 
     def again(self, name: str) -> None:
-        """Wait for an owner that left to come back.
+        """Wait for a disconnected owner to reconnect.
 
         Raises
         ------
-        Gone
-            If it does not.
+        RefusedError
+            If the owner does not reconnect in time.
         """
         ...
 
     def part(self, frames: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Gone]:
-        """Send a last frame to each of some owners; an absent owner has until then to come.
+        """Send owners a last frame each, and return their answers; absent owners may reconnect.
 
         Parameters
         ----------
         frames : mapping of str to bytes
+            Last frame for each owner, by name.
         seconds : float
-            Largest number of seconds; owners are never waited for longer than otherwise.
+            Longest wait in seconds, if the hub's own time limit is not shorter.
         """
         ...
 
     def close(self, farewell: bytes = b"") -> None:
-        """Let all owners go, with a last frame, if there is one, that nobody answers."""
+        """Disconnect all owners, after sending a last frame, if any, that they do not answer."""
         ...
 
 
@@ -125,15 +127,15 @@ class Remote:
     Parameters
     ----------
     hub : callable
-        Makes the hub for agents of these names, once a run begins.
-    log : CoordinatorLog
-        Log of the owners' replies; an interrupted run in it is resumed.
+        Makes the hub for agents of given names, when a run begins.
+    log : callable
+        Opens the log of the owners' replies; an interrupted run in it is resumed.
     name : callable
-        Makes a name for a run.
+        Makes a name for a new run.
     tell : callable, optional
-        Is told, in a line each, whom the run waits for.
+        Called with a line of text on the owners that the run waits for.
     close : bool
-        End the run that the log holds after its last round; owners who do not come are left out.
+        Whether to end the logged run after its last complete round, without absent owners.
 
     Attributes
     ----------
@@ -157,11 +159,11 @@ class Remote:
         self._farewell = b""
 
     def writer(self, journal: Journal) -> Writer:
-        """Return the journal: owners write their own ledgers."""
+        """Return the journal unchanged: owners write their own ledgers."""
         return journal
 
     def begin(self, plan: Terms) -> tuple[int, tuple[str, ...]]:
-        """Ask all owners to agree; see `dpcvx.run.live.RemoteExecutor`."""
+        """Send the offers and return the agreed rounds; see `dpcvx.run.live.RemoteExecutor`."""
         log = self._open()
         try:
             offers = offers_of(plan, self._name() if log.begun is None else log.begun.run)
@@ -197,7 +199,7 @@ class Remote:
         """Do nothing: owners have built their agents."""
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """Call owners for local updates, for their iterates so far, or for their reports.
+        """Request local updates, current iterates or final reports from all owners.
 
         Every owner is a worker of one agent, so messages and answers are lists of one element.
         """
@@ -212,7 +214,7 @@ class Remote:
             return [[answer] for answer in answers]
 
     def close(self) -> None:
-        """Let the owners go; after a refusal they hear its code, and wait for nobody."""
+        """Disconnect the owners; after a refusal, send them its code so that they stop waiting."""
         if self._state is not None:
             self._state.close()
         if self._hub is not None:
@@ -235,7 +237,7 @@ class Remote:
 
 @dataclass(eq=False)
 class _Run:
-    """A run that goes on."""
+    """State of a run on the coordinator's side."""
 
     plan: Terms
     offers: tuple[Offer, ...]
@@ -247,9 +249,9 @@ class _Run:
     def __post_init__(self) -> None:
         self._names = [offer.agent for offer in self.offers]
         self._closing = self.closed_after is not None and self.log.ended is None
-        self._here = list(self._names)  # who takes part: fewer where a run is closed
+        self._here = list(self._names)  # agents that take part: fewer if a run is closed early
         self._documents = {offer.agent: wire.encode(offer) for offer in self.offers}
-        # As long as the log: kept in memory only if that is.
+        # Calls grow with the log, so they are kept in memory only if the log is.
         self._calls = [] if self.log.path is None else StoredCalls()
         self._done = self._asked = self._rounds = 0
         self._keys: bytes | None = None
@@ -265,11 +267,11 @@ class _Run:
             self._calls.close()
 
     def broken_off(self, code: str) -> None:
-        """Log that the run does not go on."""
+        """Log the event that the run is broken off, with the code of the refusal."""
         event("broken off", {"run": self.offers[0].run, "round": self._t, "code": code})
 
     def agreed(self) -> tuple[int, tuple[str, ...]]:
-        """Return the rounds that all owners' ledgers cover, and notes."""
+        """Return the number of rounds that every owner's budget covers, and notes on the run."""
         if self.log.ended is not None:
             return self.log.ended.rounds, ("all that owners said is in the coordinator's log",)
         assert self.hub is not None
@@ -283,7 +285,8 @@ class _Run:
         self._at = {name: answer.place for name, answer in said.items()}
         keys = [answer.key for answer in said.values() if answer.key is not None]
         if keyed and self._closing:
-            # No sum is formed any more, and nobody is led through one without the others' keys.
+            # No further sum is formed. An owner that lags behind would need the others' keys to
+            # repeat one, so it is left out.
             last = (self.closed_after or 0, self.plan.algorithm.exchanges - 1)
             self._here = [name for name in self._here if self._at[name] >= last]
         elif keyed:
@@ -311,7 +314,7 @@ class _Run:
         return rounds, tuple(notes)
 
     def _closed(self) -> str:
-        """Return the note of a run that is closed early; refuse one that has nothing to return."""
+        """Return the note on a run that is closed early; refuse a run without any iterates."""
         gone = [name for name in self._names if name not in self._here]
         note = f"closed after round {self.closed_after} of {self.plan.rounds} planned ones"
         if not gone:
@@ -329,7 +332,7 @@ class _Run:
         )
 
     def act(self, t: int, k: int, each: Sequence[Any]) -> list[worker.Reply | None]:
-        """Return the replies of an exchange, from the log if it has them, else from the owners."""
+        """Return the replies of a message round, from the log if it has them, else from owners."""
         run = self.offers[0].run
         calls = {
             name: wire.encode(Call(run, t, k, message))
@@ -366,7 +369,7 @@ class _Run:
         ]
 
     def answers(self) -> list[Answer]:
-        """Return the iterates so far, as far as they are shared."""
+        """Return the agents' current iterates, with local components from the initial point."""
         position, self._asked = self._asked, self._asked + 1
         if position == len(self.log.answers):
             frame = wire.encode(Ask(self.offers[0].run))
@@ -383,10 +386,10 @@ class _Run:
         return [_spread(answer.answer, local) for answer, local in pairs]
 
     def reports(self) -> list[worker.Report]:
-        """Return the owners' reports at the end."""
+        """Return the owners' final reports."""
         if self.log.ended is None:
             status = "completed" if self._t == self.plan.rounds else "stopped"
-            # Owners may be in the round that others were missed in.
+            # An owner may have begun a round that other owners did not answer.
             last = {name: max(self._t, self._at[name][0]) for name in self._here}
             run = self.offers[0].run
             ends = {name: wire.encode(End(run, status, t)) for name, t in last.items()}
@@ -394,7 +397,7 @@ class _Run:
             for local in self.plan.program.agents:
                 if local.name in said:
                     diverged = local.name in self._diverged
-                    # It may have charged a call that nobody has the answer to.
+                    # The owner may have charged a further round, and its reply was lost.
                     reached = self._t + 1 if self._closing else self._t
                     require_account(said[local.name], local, reached, diverged)
             event("ended", {"run": run, "status": status, "round": self._t})
@@ -409,10 +412,11 @@ class _Run:
         ]
 
     def _filled(self, by_agent: Mapping[str, Answer]) -> dict[str, Answer]:
-        """Return answers of all agents: means of the others' copies in place of missing ones.
+        """Return the answers of all agents, with estimates for the missing ones.
 
-        A component that nobody else holds is that of the agent's last answer in the log, or that of
-        the public start. All of this is post-processing of what was released.
+        A component of a missing answer is the mean of the other agents' copies. If no other agent
+        holds it, it is taken from the agent's last answer in the log, or else from the public
+        initial point. The estimates are post-processing of released values.
         """
         if len(by_agent) == len(self._names):
             return dict(by_agent)
@@ -441,7 +445,7 @@ class _Run:
     def _accounts(
         self, said: Mapping[str, messages.FinalAccount]
     ) -> tuple[messages.FinalAccount, ...]:
-        """Return all accounts: of missing agents, what they may have released at most."""
+        """Return final accounts of all agents; a missing one gets the most it can have released."""
         answers = self._filled({name: account.answer for name, account in said.items()})
         accounts = []
         for part in parts_of(self.plan):
@@ -455,7 +459,7 @@ class _Run:
         return tuple(accounts)
 
     def _part(self) -> None:
-        """Say that the run is over to all owners that have not heard it, and wait a little."""
+        """Send the end of the run to owners that have not confirmed it, and wait a few seconds."""
         frame = wire.encode(RunOver(self.offers[0].run))
         late = [name for name in self._here if name not in self.log.parted]
         if not late:
@@ -467,24 +471,24 @@ class _Run:
             self.log.add(Parted(heard))
 
     def _undecided(self, said: Mapping[str, bytes]) -> None:
-        """Say who has not answered an offer yet: a person may be asked there.
+        """Report which owners have not answered an offer yet: they may wait for a person's consent.
 
-        One that refuses ends the wait for the others.
+        A refusal by one owner ends the wait for the others.
         """
         self._expected(said, Agreed)
         due = together([name for name in self._here if name not in said])
         self._say(f"waiting for {due} ({len(said)} of {len(self._names)} have answered)")
 
     def _say(self, line: str) -> None:
-        """Say it once, until there is something else to say."""
+        """Report a line, unless it repeats the line before."""
         if line != self._said:
             self.tell(line)
         self._said = line
 
     def _sent(self, frames: Mapping[str, bytes], late: Late | None = None) -> dict[str, bytes]:
-        """Exchange frames; wait for owners that left, and repeat what they missed.
+        """Exchange frames; wait for disconnected owners, and repeat the frames that they missed.
 
-        A run that is closed goes on without them.
+        A run that is closed early continues without these owners.
         """
         assert self.hub is not None
         said = self.hub.exchange(frames, late) if frames else {}
@@ -499,7 +503,7 @@ class _Run:
         }
 
     def _back(self, name: str, frame: bytes) -> bytes:
-        """Return an owner's answer to a frame, after it came back and got again what it missed."""
+        """Return a disconnected owner's answer, after it reconnects and answers missed frames."""
         assert self.hub is not None
         while True:
             self.hub.again(name)
@@ -527,7 +531,7 @@ class _Run:
         replies: Mapping[str, messages.AgentReply],
         round_step: tuple[int, int],
     ) -> None:
-        """Send a call of the log again to owners that began anew."""
+        """Send a logged call again to owners that restarted and have not answered it since."""
         if self.log.ended is not None:
             return
         late = {n: f for n, f in calls.items() if n in self._here and self._at[n] < round_step}
@@ -549,12 +553,12 @@ class _Run:
         return said
 
     def _expected(self, frames: Mapping[str, bytes], kind: type[M]) -> dict[str, M]:
-        """Return messages of some owners, in the order of the agents.
+        """Decode owners' frames as messages of one kind, in the order of the agents.
 
         Raises
         ------
         RefusedError
-            If it is not of this kind; for all at once that take no part.
+            If a message is of another kind, or if owners refuse; the error names all that refuse.
         """
         said = {name: _decoded(name, frames[name]) for name in self._names if name in frames}
         refusals: dict[str, list[str]] = {}
@@ -580,7 +584,7 @@ def _decoded(name: str, frame: bytes) -> object:
 
 
 def _without(refusals: Mapping[str, Sequence[str]]) -> RefusedError:
-    """Return the error for owners that take no part, by the codes of their reasons."""
+    """Return one error for all owners that refuse, grouped by the codes of their refusals."""
     parts = []
     for code, names in refusals.items():
         whom = together([f"'{name}'" for name in names])
@@ -595,7 +599,7 @@ def _without(refusals: Mapping[str, Sequence[str]]) -> RefusedError:
 
 
 def _spread(answer: Answer, local: LocalProgram) -> Answer:
-    """Return an agent's vector with shared components, and the public start for its own."""
+    """Return an agent's full vectors; local components are taken from the initial point."""
     vectors = []
     for part in (answer.last, answer.average):
         x = local.start.copy()
@@ -606,7 +610,7 @@ def _spread(answer: Answer, local: LocalProgram) -> Answer:
 
 
 def _with(account: Account, told: messages.FinalAccount) -> Account:
-    """Return an account with its owner's entries."""
+    """Add the entries that an owner reported to its account, and return the account."""
     for entry in told.entries:
         account.recall(entry)
     return account

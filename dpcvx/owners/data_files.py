@@ -1,6 +1,6 @@
-"""Owners' data in files: numbers in .csv and .npy, with places of faults and no contents in errors.
+"""Readers of owners' data files (.csv and .npy): errors name the place of a fault, no contents.
 
-The only module that reads such files. An error names file, line and column, for the owner alone.
+No other module reads such files. An error names file, line and column; only the owner sees it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _MARKS = {
     b"\xff\xfe": "UTF-16, with",
     b"\xfe\xff": "UTF-16, with",
 }
-# What separates numbers in files of other programs.
+# Separators other than commas, which other programs write between numbers.
 _OTHERS = {";": "a semicolon", "\t": "a tab", "|": "a bar", " ": "a blank"}
 
 
 def read_npy(path: Path) -> Any:
-    """Return the array in a file of numpy.
+    """Return the array in a .npy file.
 
     Raises
     ------
     FileError
-        If there is none, or it holds something else than an array.
+        If the file cannot be read, or holds no array.
     """
     try:
         return np.load(path, allow_pickle=False)
@@ -48,7 +48,7 @@ def read_npy(path: Path) -> Any:
 
 
 def read_csv(path: Path, dimensions: int, columns: Sequence[str] = ()) -> Array:
-    """Return the numbers in a file, a row a line, separated by commas.
+    """Return the numbers in a .csv file: one row per line, separated by commas.
 
     Parameters
     ----------
@@ -56,13 +56,13 @@ def read_csv(path: Path, dimensions: int, columns: Sequence[str] = ()) -> Array:
     dimensions : int
         Number of dimensions of the expected array. A vector is a column or a row.
     columns : sequence of str
-        Names that the first line must have, in the order in which their columns are due. Without
-        any, the first line is one of numbers.
+        Names that the header must have, in the order of the columns of the returned array. If
+        empty, the file has no header.
 
     Raises
     ------
     FileError
-        With file, line, column, and the kind of fault.
+        If the file is no such table; the text names line, column and kind of the fault.
     """
     raw = _bytes(path)
     header: list[int] = []
@@ -85,7 +85,7 @@ def read_csv(path: Path, dimensions: int, columns: Sequence[str] = ()) -> Array:
 
 
 def read_people(path: Path, dimensions: int) -> list[str]:
-    """Return one text per line; an empty one is a missing identifier."""
+    """Return the identifiers of people in a file, one per line; an empty text is a missing one."""
     raw = _bytes(path)
     try:
         return raw.decode().splitlines()
@@ -94,7 +94,7 @@ def read_people(path: Path, dimensions: int) -> list[str]:
 
 
 def _bytes(path: Path) -> bytes:
-    """Return a file's bytes; refuse one without any, and one that begins with a mark."""
+    """Return a file's bytes; refuse an empty file and one that begins with a byte-order mark."""
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
@@ -116,7 +116,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _places(path: Path, first: bytes, columns: Sequence[str]) -> list[int]:
-    """Return where each column of the file is due; the first line must have all names."""
+    """Return the position in `columns` of each column of the file; refuse another header."""
     try:
         names = [name.strip() for name in next(csv.reader([first.decode().strip()]), [])]
     except (UnicodeDecodeError, csv.Error):
@@ -137,7 +137,7 @@ def _places(path: Path, first: bytes, columns: Sequence[str]) -> list[int]:
 
 
 def _first_fault(path: Path, raw: bytes, width: int, headed: bool) -> FileError:
-    """Return the first line and column that are no number, and what is there in their place."""
+    """Return an error on the first cell that is no number, or the first line of another width."""
     first = 2 if headed else 1
     for number, line in enumerate(raw.split(b"\n"), first):
         where = f"'{path.name}', line {number}"
@@ -165,7 +165,7 @@ def _first_fault(path: Path, raw: bytes, width: int, headed: bool) -> FileError:
 
 
 def _fault(cell: str, line: str, first: bool) -> str:
-    """Return what is wrong with a cell, without what it holds; empty if it is a number."""
+    """Return the fault of a cell as text, without its contents; empty if it is a number."""
     if not cell:
         return "a missing cell. Fill in a number, or leave out the row"
     if cell[0] in "\"'" or cell[-1] in "\"'":

@@ -1,6 +1,6 @@
-"""Errors of files, certificates and connections as sentences: one place for `check` and `join`.
+"""Texts for errors of files, certificates and connections, for an owner's `check` and `join`.
 
-No sentence quotes a folder or a content. An error that no rule below knows is named by its kind.
+No text quotes a folder or a file's contents. An error without a rule here is named by its type.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from websockets.exceptions import (
 
 from .messages import REASONS
 
-# Said of a connection that ended without a word, as that of a killed process.
+# Text for a connection that ended without a reason, such as after a process was killed.
 BROKE = "the connection broke"
-# With this code of the protocol a party is turned away; the reason beside it is a code of REASONS.
+# WebSocket close code that turns a party away; the close reason is then a key of REASONS.
 TURNED_AWAY = 1008
 _TOO_LARGE, _NO_PONG = 1009, 1011
-# What to do where the operating system refuses a file; any other number stands for itself.
+# Fixes for errors of files, by error number; other errors get no fix.
 _REMEDIES = {
     errno.ENOSPC: "Free space on that disk, and start again",
     errno.EDQUOT: "Free space, or have the quota raised, and start again",
@@ -48,7 +48,7 @@ _REMEDIES = {
     errno.ENFILE: "Close other programs, or raise the limit of open files (ulimit -n)",
     errno.EIO: "The disk fails: save the folder, and look at the disk",
 }
-# Faults of a certificate as OpenSSL numbers them, and as alerts name them to the other side.
+# Faults of certificates: OpenSSL's numbers for this side, names of TLS alerts for the other side.
 _EXPIRED, _EARLY, _REVOKED, _FOREIGN = 10, 9, 23, (2, 7, 18, 19, 20, 21)
 _BY_NUMBER = {_EXPIRED: "expired", _EARLY: "early", _REVOKED: "revoked"}
 _BY_NUMBER |= dict.fromkeys(_FOREIGN, "foreign")
@@ -71,16 +71,16 @@ _WHAT = {
 
 @dataclass(frozen=True)
 class Fault:
-    """Code and text of an error, and whether it lasts.
+    """Fault of a connection: its code, its text, and whether it is permanent.
 
     Attributes
     ----------
     code : str
-        Code of `REASONS`.
+        Key of `REASONS`.
     said : str
-        Without a full stop, if it is one sentence.
+        Text of the fault; a single sentence has no full stop.
     lasting : bool
-        Whether trying again cannot mend it.
+        Whether a new attempt to connect cannot succeed.
     """
 
     code: str
@@ -89,13 +89,13 @@ class Fault:
 
 
 def file_words(error: OSError, path: Path | str | None, done: str) -> str:
-    """Return what the operating system said of a file, and what to do.
+    """Return the operating system's message on a file, with a fix if there is one.
 
     Parameters
     ----------
     error : OSError
     path : Path, str or None
-        The file; that of the error if None.
+        File; the file that the error names if None.
     done : str
         Action that failed, such as "read" or "written".
     """
@@ -107,14 +107,14 @@ def file_words(error: OSError, path: Path | str | None, done: str) -> str:
 
 
 def fault_of(error: BaseException, *, server: bool = False) -> Fault:
-    """Return what ended a connection, or kept it from coming about.
+    """Return the fault that ended a connection or prevented it.
 
     Parameters
     ----------
     error : BaseException
-        Error with the errors that led to it.
+        Error of the connection; the errors that caused it are searched too.
     server : bool
-        Whether this side waits for others to dial in, and the other end is therefore unknown.
+        Whether this side is the coordinator, so that the other end is still unknown.
     """
     chain = [*_chain(error)]
     for rule in (_closed, _certificate, _proxy, _other_program, _unreachable, _gone):
@@ -134,7 +134,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _closed(error: BaseException, server: bool) -> Fault | None:
-    """Return the reason of a close, by the code that either side sent."""
+    """Return the fault of a closed connection by the close codes of both sides, if one says it."""
     if not isinstance(error, ConnectionClosed):
         return None
     received = error.rcvd
@@ -153,7 +153,7 @@ def _closed(error: BaseException, server: bool) -> Fault | None:
 
 
 def _certificate(error: BaseException, server: bool) -> Fault | None:
-    """Return what either side has against the certificate of the other."""
+    """Return the fault of a TLS error: a certificate that one side refuses, or no TLS at all."""
     if not isinstance(error, ssl.SSLError):
         return None
     theirs = "the certificate of whoever dials in" if server else "the other side's certificate"
@@ -187,12 +187,14 @@ def _certificate(error: BaseException, server: bool) -> Fault | None:
 
 
 def proxy_of(host: str, port: int) -> str:
-    """Return machine and port of the proxy that the environment names for a coordinator, or "".
+    """Return the proxy (host and port) that the environment names for a coordinator, or "".
 
     Parameters
     ----------
     host : str
+        Host of the coordinator.
     port : int
+        Port of the coordinator.
     """
     if urllib.request.proxy_bypass(f"{host}:{port}"):
         return ""
@@ -204,7 +206,7 @@ def proxy_of(host: str, port: int) -> str:
 
 
 def _proxy(error: BaseException, server: bool) -> Fault | None:
-    """Return what is wrong with a proxy that the environment names."""
+    """Return the fault of the proxy that the environment names, if the error is the proxy's."""
     around = (
         "Correct HTTPS_PROXY in the environment, or exempt the coordinator by NO_PROXY=its machine"
     )
@@ -244,7 +246,7 @@ def _other_program(error: BaseException, server: bool) -> Fault | None:
 
 
 def _ended(error: BaseException) -> bool:
-    """Return whether a connection just ended, and nothing that is no answer was received."""
+    """Return whether the connection ended without an answer, so that none could be invalid."""
     return any(isinstance(cause, (EOFError, ConnectionError)) for cause in _chain(error))
 
 
@@ -266,7 +268,7 @@ def _unreachable(error: BaseException, server: bool) -> Fault | None:
 
 
 def _gone(error: BaseException, server: bool) -> Fault | None:
-    """Return the fault of a connection that was closed as it should be: none that has words."""
+    """Return a fault without text for a connection that was closed in the regular way."""
     return Fault("away", "") if isinstance(error, ConnectionClosed) else None
 
 
@@ -275,5 +277,5 @@ def _plain(reason: str) -> str:
 
 
 def _by_kind(error: BaseException) -> str:
-    """Return the name of an error as words: its text may quote what was received."""
+    """Return the type of an error as words, since its text may quote received bytes."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()

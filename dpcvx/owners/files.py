@@ -1,16 +1,16 @@
 """Files on disk: a coordinator's log, and the files beside an owner's ledger.
 
-A coordinator's log has what owners replied, so that a run can resume.
+A coordinator's log holds the owners' replies, so that a run can resume.
 
-The file is one frame after the other: a `RunBegun`, an `Exchange` for every exchange and `Answers`
-for every question about iterates, each on disk before the server side takes it, `Ended`, and
-`Parted` for owners that have heard so. A part of a frame at the end, which a process that died
-left, is removed.
+The log is a sequence of frames: a `RunBegun`, an `Exchange` for every message round, `Answers` for
+every request for iterates, `Ended`, and `Parted` for owners that confirmed the end. Each frame is
+on disk before the server side uses it. A partial frame at the end, which a process left when it
+died, is removed.
 
-Files beside an owner's ledger have its last offer, the end of its last run, and its own log.
+Files beside an owner's ledger hold its last offer, the end of its last run, and its own log.
 
-Their names are ``spent.jsonl.offer.dpx`` and so on, for a ledger ``spent.jsonl``. All are for the
-owner alone to read; others have seen the contents of ``offer`` and ``final`` as well.
+They are named ``spent.jsonl.offer.dpx`` and so on, for a ledger ``spent.jsonl``. Only the owner can
+read them; the coordinator knows the contents of ``offer`` and most of ``final`` as well.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ except ImportError:  # pragma: no cover - Windows
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
-# Bytes that have to fit beside a ledger before a run.
+# Bytes of free space that a run requires beside the ledger.
 _ROOM = 1 << 18
 
 
 class StoredFrames(Sequence[T]):
-    """Contents of frames in a file, by position; their places alone are in memory.
+    """Sequence of messages that are decoded from a file of frames; only offsets are in memory.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class StoredFrames(Sequence[T]):
         self._places = array("q")
 
     def add(self, offset: int, size: int) -> None:
-        """Add a frame that is in the file."""
+        """Append a frame that is already in the file, by its offset and size in bytes."""
         self._places.extend((offset, size))
 
     def __len__(self) -> int:
@@ -83,14 +83,14 @@ class StoredFrames(Sequence[T]):
 
 
 class StoredCalls:
-    """The calls of a run, which owners that are back are led through; in a file without a name."""
+    """Calls of a run in a temporary file, to be repeated for owners that reconnect."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] = tempfile.TemporaryFile()
         self._places = array("q")
 
     def add(self, calls: Mapping[str, bytes]) -> None:
-        """Add the calls of an exchange, by agent; equal ones are stored once."""
+        """Append the calls of a message round, by agent; equal calls are stored once."""
         frames = [*dict.fromkeys(calls.values())]
         which = {frame: k for k, frame in enumerate(frames)}
         told = {name: which[frame] for name, frame in calls.items()}
@@ -108,22 +108,23 @@ class StoredCalls:
             yield {name: frames[k] for name, k in told.items()}
 
     def close(self) -> None:
-        """Remove the file."""
+        """Close the temporary file, which removes it."""
         self._file.close()
 
 
 @dataclass(eq=False)
 class CoordinatorLog:
-    """A log file that is open; kept in memory alone without a path.
+    """An open log of a coordinator, with the owners' replies in one run.
 
     Parameters
     ----------
     path : Path or None
+        File of the log; if None, the log is kept in memory.
 
     Raises
     ------
     LedgerError
-        If the file is no log.
+        If the file is no log of a coordinator.
     """
 
     path: Path | None
@@ -157,12 +158,12 @@ class CoordinatorLog:
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
-            with suppress(OSError):  # what a disk did not take was refused before
+            with suppress(OSError):  # a failed write has raised an error earlier
                 self._file.close()
             self._file = None
 
     def begin(self, begun: RunBegun) -> None:
-        """Begin a run."""
+        """Write the frame that begins a run."""
         self.begun = begun
         self._write(begun)
 
@@ -184,7 +185,7 @@ class CoordinatorLog:
             self.parted.update(message.agents)
 
     def _write(self, message: object) -> tuple[int, int]:
-        """Write a frame, and return where it is and how long."""
+        """Write a message as a frame, and return its offset and size in bytes."""
         if self._file is None:
             return 0, 0
         frame, offset = wire.encode(message, math.inf), self._file.tell()
@@ -192,7 +193,7 @@ class CoordinatorLog:
             self._file.write(frame)
             self._file.flush()
             os.fsync(self._file.fileno())
-        except OSError as error:  # a part of a frame is removed when the log is opened again
+        except OSError as error:  # the next opening of the log removes a partial frame
             said = file_words(error, self.path, "written").removesuffix(".")
             raise refused("storage", said) from None
         return offset, len(frame)
@@ -220,7 +221,7 @@ class CoordinatorLog:
 
 def _record(frame: bytes) -> object:
     try:
-        # It has the replies of all owners, each of which may be as large as a frame.
+        # It holds the replies of all owners, and each reply may be as large as a whole frame.
         return wire.decode(frame, math.inf)
     except RefusedError:
         return None
@@ -255,12 +256,14 @@ class OwnResult:
     last, average : dict of str to ndarray
         Values by names of variables; entries that the agent does not hold are nan.
     status : str
+        Status of the run, such as "completed".
     rounds : int
+        Number of rounds of the run.
     releases : tuple of Release
         Released values, if the run was recorded.
     heard : bool
-        Whether a coordinator took part. False where nobody answered: this is then how the last run
-        in the ledger ended, whatever the next one asks.
+        Whether a coordinator took part. False if none was reached: the result is then the end of
+        the last run in the ledger.
     """
 
     last: dict[str, Array] = field(repr=False)
@@ -275,10 +278,10 @@ class OwnResult:
 class Ending:
     """End of a run at an owner."""
 
-    fingerprint: str  # of the owner's part of the plan, as the ledger has it
-    end: End  # what the coordinator said
-    account: FinalAccount  # what the owner handed over
-    own: OwnResult  # what is the owner's alone
+    fingerprint: str  # fingerprint of the owner's part of the plan, as in the ledger
+    end: End  # message of the coordinator
+    account: FinalAccount  # reply of the owner
+    own: OwnResult  # result for the owner alone
     covered: int  # rounds that the ledger covered when the run began
 
 
@@ -298,17 +301,17 @@ class OwnerFiles:
         return self._ledger.with_name(f"{self._ledger.name}.{what}")
 
     def note(self, text: str) -> bool:
-        """Add to the owner's own log, which may quote data; return whether that could be done."""
+        """Append a text to the owner's own log, which may quote data; return whether it worked."""
         try:
             number = os.open(self.path("log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             with os.fdopen(number, "a", encoding="utf-8", errors="backslashreplace") as log:
                 log.write(text.rstrip() + "\n")
-        except OSError:  # a disk that is full is what the text is about
+        except OSError:  # the text may report a full disk
             return False
         return True
 
     def require_room(self) -> None:
-        """Write a file of some size beside the ledger, and remove it.
+        """Check that the ledger's folder is writable, with a trial file of 256 KiB.
 
         Raises
         ------
@@ -347,7 +350,7 @@ class OwnerFiles:
         Raises
         ------
         RefusedError
-            With code "taken", if one does.
+            If another process uses the ledger; the code is "taken".
         """
         try:
             file = os.open(self.path("lock"), os.O_WRONLY | os.O_CREAT, 0o600)
@@ -367,13 +370,14 @@ class OwnerFiles:
             os.close(file)
 
     def keep(self, what: str, content: bytes) -> None:
-        """Write a frame, whole or not at all.
+        """Write a file beside the ledger atomically.
 
         Parameters
         ----------
         what : str
-            Name of the file, without ``.dpx``.
+            Name of the file behind the ledger's name, without ``.dpx``.
         content : bytes
+            Frame to write.
         """
         path = self.path(f"{what}.dpx")
         draft = path.with_name(f"{path.name}.new")
@@ -384,13 +388,13 @@ class OwnerFiles:
         os.replace(draft, path)
 
     def known(self, what: str) -> bytes:
-        """Return a frame that was kept; empty if there is none."""
+        """Return the frame in a file that `keep` wrote; empty if there is no such file."""
         path = self.path(f"{what}.dpx")
         return path.read_bytes() if path.exists() else b""
 
     @property
     def lines(self) -> int:
-        """Number of the ledger's lines at the last release: an older copy has fewer."""
+        """Number of the ledger's lines at the last release; an outdated copy has fewer lines."""
         try:
             return int(self.path("seen").read_bytes() or 0)
         except FileNotFoundError:
@@ -398,8 +402,8 @@ class OwnerFiles:
 
     @lines.setter
     def lines(self, count: int) -> None:
-        # After the ledger and before any reply, in place and in one piece, so that a process that
-        # is killed leaves what was written last.
+        # Written after the ledger and before any reply. A single write in place leaves a valid
+        # number if the process is killed.
         number = os.open(self.path("seen"), os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             os.pwrite(number, f"{count:019d}\n".encode(), 0)
@@ -407,7 +411,7 @@ class OwnerFiles:
             os.close(number)
 
     def finish(self, ending: Ending) -> None:
-        """Keep how a run ends, before the ledger says that it does."""
+        """Store the end of a run, before the ledger records it."""
         result, run = ending.own, ending.end.run
         self.keep("own", wire.encode((run, _pairs(result.last), _pairs(result.average))))
         self.keep(
@@ -415,14 +419,14 @@ class OwnerFiles:
         )
 
     def ending(self) -> Ending | None:
-        """Return the end of the last run; None if the ledger has none, or has an open one.
+        """Return the stored end of the last run; None without one, or if a run is interrupted.
 
         Raises
         ------
         LedgerError
             If the ledger cannot be read.
         RefusedError
-            If what was kept is not what was written.
+            If a stored file is damaged.
         """
         final = self.known("final")
         if not final or not self._ledger.exists():
@@ -433,7 +437,7 @@ class OwnerFiles:
         except RefusedError as error:
             if error.code != "version":
                 raise
-            return None  # no run goes on from one version of the format to another
+            return None  # runs do not continue across versions of the format
         if past.interrupted is not None or not isinstance(stored, tuple) or len(stored) != 4:
             return None
         fingerprint, end, account, covered = stored
@@ -442,7 +446,7 @@ class OwnerFiles:
         return Ending(fingerprint, end, account, self._own(end), covered)
 
     def _own(self, end: End) -> OwnResult:
-        """Return the local variables of a run that ended; none if their file was removed."""
+        """Return the owner's result of an ended run; without variables if their file is missing."""
         stored = self.known("own")
         run, *both = wire.decode(stored) if stored else ("",)
         last, average = both if run == end.run else ((), ())

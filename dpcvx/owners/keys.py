@@ -1,6 +1,6 @@
-"""Certificates: whoever is trusted with names signs one for every agent, and for the coordinator.
+"""Keys and certificates: an authority signs one certificate per agent, and the coordinator's.
 
-A folder holds ``ca.crt``, and of each party that lives there ``NAME.key``, which never leaves, and
+A party's folder holds ``ca.crt``, its private key ``NAME.key``, which never leaves the folder, and
 ``NAME.crt``. ``ca.crl`` lists certificates that the authority has revoked; it may be missing.
 """
 
@@ -28,34 +28,36 @@ from ..errors import ModelError
 from .faults import fault_of, file_words
 from .messages import refused
 
-# The coordinator's name; no agent has it.
+# The coordinator's name on its certificate; no agent may have this name.
 COORDINATOR = "coordinator"
 _DAYS = 365 * 5
-# Days before its end at which a certificate is announced.
+# Days before the end of a certificate from which its expiry is announced.
 _SOON = 30
 _FINGERPRINT = re.compile(r"(?:sha-?256[:= ]?)?([0-9a-f]{64})")
 
 
 def stem(name: str) -> str:
-    """Return the name of a party's files."""
+    """Return the stem of a party's file names: its name, with special characters replaced."""
     return re.sub(r"[^\w.-]", "_", name)
 
 
 def make_authority(folder: Path, *, days: int = _DAYS, renew: bool = False) -> Path:
-    """Make an authority: ``ca.key`` and ``ca.crt`` in a new folder.
+    """Make an authority: ``ca.key`` and ``ca.crt`` in a folder. Return the path of ``ca.crt``.
 
     Parameters
     ----------
     folder : Path
+        Folder of the authority; created if it does not exist.
     days : int
-        Until the certificate expires.
+        Days until the authority's certificate expires.
     renew : bool
-        Whether there is one, whose key signs a new certificate. All that it signed stays valid.
+        Whether to renew the certificate of an existing authority with its key. Certificates that
+        it has signed stay valid.
 
     Raises
     ------
     ModelError
-        If there is one already, or none to renew.
+        If the folder has an authority already, or has none to renew.
     """
     _made(folder)
     key = _authority(folder)[0] if renew else ec.generate_private_key(ec.SECP256R1())
@@ -68,26 +70,26 @@ def make_authority(folder: Path, *, days: int = _DAYS, renew: bool = False) -> P
 def make_study(folder: Path, names: Sequence[str], *, days: int = _DAYS) -> list[Path]:
     """Make the authority, and the keys of the coordinator and of all owners, in one folder each.
 
-    The caller holds all keys for a moment, and could act in the name of every party.
+    The caller has all keys until they are handed out, and could act in the name of every party.
 
     Parameters
     ----------
     folder : Path
-        Folder for ``authority``, ``coordinator/keys`` and ``NAME/keys``; is created.
+        Folder for ``authority``, ``coordinator/keys`` and ``NAME/keys``; created if missing.
     names : sequence of str
         Names of the agents.
     days : int
-        Until the certificates expire.
+        Days until the certificates expire.
 
     Returns
     -------
     list of Path
-        The folders of keys, that of the coordinator first.
+        Folders of keys: first the coordinator's, then the agents' in their order.
 
     Raises
     ------
     ModelError
-        If names are missing or equal, or there are keys already.
+        If there are no names, if two have equal folders, or if keys exist already.
     """
     parties = [COORDINATOR, *names]
     for name in names:
@@ -107,23 +109,24 @@ def make_study(folder: Path, names: Sequence[str], *, days: int = _DAYS) -> list
 
 
 def revoke(folder: Path, certificate: Path) -> Path:
-    """Revoke a certificate: the authority's list ``ca.crl`` has it from now on.
+    """Revoke a certificate: add it to the authority's list ``ca.crl``.
 
     Parameters
     ----------
     folder : Path
         Folder of the authority.
     certificate : Path
+        File of the certificate.
 
     Returns
     -------
     Path
-        The list, which takes effect where it lies next to a party's ``ca.crt``.
+        The list. It takes effect for every party that puts it next to its ``ca.crt``.
 
     Raises
     ------
     ModelError
-        If there is no authority, or the certificate is none.
+        If the folder is no authority, or the file is no certificate.
     """
     key, ca = _authority(folder)
     gone, path = _certificate(certificate), folder / "ca.crl"
@@ -143,12 +146,12 @@ def revoke(folder: Path, certificate: Path) -> Path:
 
 
 def make_request(folder: Path, name: str) -> Path:
-    """Make a key that stays in a folder, and ``NAME.csr``, which goes to the authority.
+    """Make a party's key and a certificate request ``NAME.csr``; return the request's path.
 
     Raises
     ------
     ModelError
-        If there is a key of that name, or the name is none.
+        If the folder has a key of that name, or the name is invalid.
     """
     _require_name(name)
     _made(folder)
@@ -162,26 +165,28 @@ def make_request(folder: Path, name: str) -> Path:
 def sign_request(
     folder: Path, request: Path, *, days: int = _DAYS, renew: bool = False
 ) -> tuple[str, Path]:
-    """Sign a request with the authority in a folder; the certificate lies next to the request.
+    """Sign a certificate request as the authority; write the certificate next to the request.
 
     Parameters
     ----------
     folder, request : Path
+        Folder of the authority, and file of the request.
     days : int
-        Until the certificate expires.
+        Days until the certificate expires.
     renew : bool
-        Whether it replaces one that was signed before.
+        Whether the certificate may replace an earlier one.
 
     Returns
     -------
     name : str
-        Which the certificate is for: make sure that whoever asks is called so.
+        Name on the certificate: verify that it belongs to the party that sent the request.
     path : Path
+        File of the certificate.
 
     Raises
     ------
     ModelError
-        If there is no authority, or the request is none.
+        If the folder is no authority, or the file is no request.
     """
     key, ca = _authority(folder)
     asked = _parsed(request, x509.load_pem_x509_csr, "request for a certificate")
@@ -197,12 +202,12 @@ def sign_request(
 
 
 def fingerprint_of(pem: bytes) -> str:
-    """Return ``sha256:`` and the digest of a certificate, as ``coordinator =`` names it.
+    """Return the fingerprint of a PEM certificate, as ``coordinator =`` in owner.toml has it.
 
     Raises
     ------
     ModelError
-        If it is none.
+        If the bytes are no PEM certificate.
     """
     try:
         certificate = x509.load_pem_x509_certificate(pem)
@@ -212,20 +217,20 @@ def fingerprint_of(pem: bytes) -> str:
 
 
 def fingerprint_of_file(path: Path) -> str:
-    """Return `fingerprint_of` the certificate in a file.
+    """Return the fingerprint of the certificate in a file; see `fingerprint_of`.
 
     Raises
     ------
     ModelError
-        If the file cannot be read, or holds none.
+        If the file cannot be read, or holds no certificate.
     """
     return of_der(_certificate(path).public_bytes(serialization.Encoding.DER))
 
 
 def fingerprint_in(text: str) -> str:
-    """Return a fingerprint in our spelling; empty if the text is none.
+    """Return a fingerprint in the form of `fingerprint_of`; empty if the text is no fingerprint.
 
-    Upper case, colons, blanks, and ``SHA256 Fingerprint=`` in front are those of other tools.
+    Other tools write upper case, colons, blanks, and ``SHA256 Fingerprint=`` in front.
     """
     bare = re.sub(r"fingerprint|[\s:=]", "", text.strip().lower())
     match = _FINGERPRINT.fullmatch(bare)
@@ -233,13 +238,13 @@ def fingerprint_in(text: str) -> str:
 
 
 def of_der(der: bytes) -> str:
-    """Return the fingerprint of a certificate in the form that connections have it."""
+    """Return the fingerprint of a certificate in DER encoding: ``sha256:`` and its digest."""
     return f"sha256:{hashlib.sha256(der).hexdigest()}"
 
 
 @dataclass(frozen=True)
 class PartyIdentity:
-    """A party, with its key and the authority that it trusts."""
+    """Identity of an owner or coordinator: name, certificate, and the folder of its key."""
 
     folder: Path
     name: str
@@ -247,27 +252,29 @@ class PartyIdentity:
 
     @staticmethod
     def of(folder: Path, name: str, now: dt.datetime | None = None) -> PartyIdentity:
-        """Return the party of this name, whose files are in a folder, if they can be used.
+        """Return a party's identity, after checking that its files can be used.
 
         Parameters
         ----------
         folder : Path
+            Folder of the party's keys.
         name : str
+            Name of the party.
         now : datetime, optional
             Time with a time zone; this machine's time if omitted.
 
         Raises
         ------
         ModelError
-            If a file is missing, cannot be read, is not what its name says, or does not belong to
-            the others; if a certificate is not valid now; if others may read the key.
+            If a file is missing, unreadable, of another kind, or does not match the other files; if
+            a certificate is not valid at this time; if other users may read or write the key.
         """
         now = dt.datetime.now(dt.UTC) if now is None else now
         if not os.path.isdir(folder):
             missing = "does not exist" if not os.path.lexists(folder) else "is a file"
             raise ModelError(f"The folder of keys '{folder.name}' {missing}. {_to_make(name)}")
         for part in ("ca.crt", f"{stem(name)}.key", f"{stem(name)}.crt"):
-            if not os.path.lexists(folder / part):  # of names that are too long as well
+            if not os.path.lexists(folder / part):  # false for a name that is too long as well
                 deeper = f"{folder.name}/keys"
                 raise ModelError(
                     f"The folder of keys has no '{part}'. Name the folder '{deeper}', which has it."
@@ -284,7 +291,7 @@ class PartyIdentity:
         return identity
 
     def _require_pair(self) -> None:
-        """Refuse a key that others may read, or another one than the certificate's, or its name."""
+        """Refuse a key that others may read, and a certificate of another key or another name."""
         file = f"{stem(self.name)}.key"
         key = _private_key(self.folder / file)
         mode = os.stat(self.folder / file).st_mode
@@ -332,11 +339,11 @@ class PartyIdentity:
                 )
 
     def _rehearse(self) -> None:
-        """Refuse what the other side would: a handshake in memory, with the party's own files."""
+        """Refuse files that a TLS handshake would refuse; rehearse one in memory with itself."""
         server = self.name == COORDINATOR
         try:
             shown, sees = self.context(server=server), self.context(server=not server)
-            shown.verify_mode = ssl.CERT_NONE  # who is looked at, is the other end
+            shown.verify_mode = ssl.CERT_NONE  # only the other end verifies a certificate
             into, back = ssl.MemoryBIO(), ssl.MemoryBIO()
             ends = [
                 shown.wrap_bio(into, back, server_side=server),
@@ -369,7 +376,7 @@ class PartyIdentity:
 
     @property
     def until(self) -> str:
-        """Return the day that the first of the party's certificates expires."""
+        """Date, as text, when the first of the party's certificates expires."""
         return _day(min(cert.not_valid_after_utc for _, cert in self._dated()))
 
     def _own(self) -> x509.Certificate:
@@ -380,11 +387,11 @@ class PartyIdentity:
         return [(file, _certificate(self.folder / file)) for file in files]
 
     def context(self, *, server: bool) -> ssl.SSLContext:
-        """Return a context of TLS 1.3 with certificates on both sides."""
+        """Return a TLS 1.3 context that presents a certificate and requires the other side's."""
         purpose = ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT
         context = ssl.SSLContext(purpose)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.check_hostname = False  # parties are known by their names, not by their machines
+        context.check_hostname = False  # certificates name parties and not hosts
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(str(self.folder / "ca.crt"))
         if (self.folder / "ca.crl").exists():
@@ -394,22 +401,24 @@ class PartyIdentity:
         stem_path = self.folder / stem(self.name)
         context.load_cert_chain(f"{stem_path}.crt", f"{stem_path}.key", password=_no_password)
         if server:
-            # Nobody resumes a session. Tickets come behind the handshake, when one thread of an
-            # owner reads and another writes: of a hundred connections, one then hears nothing.
+            # No session is ever resumed. Tickets would follow the handshake while one thread of an
+            # owner reads and another writes: about one of a hundred connections then receives
+            # nothing.
             context.num_tickets = 0
         return context
 
     def watched(self, tell: Callable[[str], None]) -> ssl.SSLContext:
-        """Return a server's context that tells, in a line, why a connection did not come about.
+        """Return a server's TLS context that reports why a handshake failed.
 
         Parameters
         ----------
         tell : callable
+            Called with a line of text for each failed handshake.
         """
         context = self.context(server=True)
 
         class Watched(ssl.SSLObject):
-            """A connection that states a reason before it ends."""
+            """TLS connection that reports a failed handshake, and sends an alert before it ends."""
 
             fault: ssl.SSLError | None = None
 
@@ -424,35 +433,38 @@ class PartyIdentity:
                     self.fault = error
                     tell(f"a connection was turned away: {fault_of(error, server=True).said}")
                     if "CERT" not in str(error.reason):
-                        raise  # whoever speaks no TLS reads no alert
-                    # The alert is sent only if the handshake seems to go on: it ends once the
-                    # other side has read it.
+                        raise  # a program that does not speak TLS reads no alert
+                    # The alert is sent only if the handshake seems to continue; the next call ends
+                    # it, after the other side has read the alert.
                     raise ssl.SSLWantReadError from None
 
         context.sslobject_class = Watched
         return context
 
     def signed(self, said: bytes) -> str:
-        """Return a signature by the party's key, in hexadecimal digits."""
+        """Return the signature of a message by the party's key, in hexadecimal digits."""
         key = _private_key(self.folder / f"{stem(self.name)}.key")
         return key.sign(said, ec.ECDSA(hashes.SHA256())).hex()
 
     def verify(self, name: str, certificate: str, said: bytes, signature: str) -> None:
-        """Refuse what another party did not sign.
+        """Verify another party's certificate, and its signature of a message.
 
         Parameters
         ----------
         name : str
             Name of the other party.
         certificate : str
-            Its own, as text.
+            Certificate of the other party, as PEM text.
         said : bytes
+            Message that was signed.
         signature : str
+            Signature in hexadecimal digits.
 
         Raises
         ------
         RefusedError
-            With code "certificate" if it is not valid now or was revoked, else "stranger".
+            With code "certificate" if the certificate has expired, is not yet valid or was revoked;
+            with code "stranger" if the authority, the name or the signature does not match.
         """
         try:
             ca = x509.load_pem_x509_certificate((self.folder / "ca.crt").read_bytes())
@@ -531,7 +543,7 @@ def _pem(certificate: x509.Certificate) -> bytes:
 
 
 def _require_name(name: str) -> None:
-    """Refuse a party's name that no certificate has."""
+    """Refuse a party's name that a certificate cannot have."""
     if not name or len(name) > 64 or not name.isprintable():
         raise ModelError(
             f"The name {name!r} cannot be that of a certificate. Write 1 to 64 printable "
@@ -559,7 +571,7 @@ def _to_make(name: str) -> str:
 
 
 def _new(path: Path, content: bytes, *, secret: bool = False, replace: bool = False) -> Path:
-    """Write a file that does not exist yet, or in the place of one, whole or not at all."""
+    """Write a new file, or replace an existing one atomically; return its path."""
     mode, draft = 0o600 if secret else 0o644, path
     if replace:
         draft = path.with_name(f"{path.name}.new")
@@ -589,7 +601,7 @@ def _read(path: Path) -> bytes:
 
 
 def _parsed(path: Path, parse: Callable[[bytes], Any], what: str) -> Any:
-    """Return the contents of a file of one kind; refuse another with the kind that it is."""
+    """Parse a file; if this fails, refuse it with the kind of content that the file names."""
     raw = _read(path)
     try:
         return parse(raw)
@@ -639,7 +651,7 @@ def _authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certifica
 
 
 def _no_password() -> str:
-    """Answer in the place of OpenSSL's prompt, which would wait for a person."""
+    """Return an empty password, since OpenSSL would otherwise prompt a person for one."""
     return ""
 
 

@@ -1,6 +1,7 @@
-"""Frames between owners and a coordinator, over WebSockets with certificates on both sides.
+"""Transport of frames between owners and a coordinator: WebSockets with mutual TLS.
 
-Owners dial out. The only module that opens sockets; it sees frames, and the names on certificates.
+Owners dial out. Only this module opens sockets. It handles frames and certificates, and it decodes
+no frame but a greeting.
 """
 
 from __future__ import annotations
@@ -32,53 +33,54 @@ from .faults import BROKE, TURNED_AWAY, Fault, fault_of, proxy_of
 from .keys import COORDINATOR, PartyIdentity, of_der, peer_name
 from .messages import REASONS, Hello, Refusal, refused
 
-# Seconds between two attempts to reach a coordinator, at first and at most, and for a party to say
-# who it is.
+# Least and largest number of seconds between two attempts to reach a coordinator.
 _AGAIN, _RARELY = 0.3, 5.0
+# Seconds for an owner to send its greeting after it connected.
 _GREETING = 10.0
-# Connections in a row that the coordinator ends without a message, until an owner gives up.
+# Number of successive connections without a message after which an owner gives up.
 _RETURNS = 8
-# Seconds in which a connection that is alive answers a ping.
+# Seconds within which a live connection answers a ping.
 _ALIVE = 5.0
-# Seconds that farewells may take without a word.
+# Seconds that a farewell may take before the coordinator reports that it waits.
 _FAREWELL = 1.0
-# Seconds between two looks at who is back, for a farewell.
+# Seconds between two checks for reconnected owners, during a farewell.
 _BACK = 0.05
-# Seconds by which clocks may differ.
+# Largest difference of two machines' clocks in seconds that is not reported.
 _CLOCKS = 300.0
-# What errors the library met is said by `fault_of`; its own log would have tracebacks, and frames.
+# `fault_of` reports errors of the library; the library's log would hold tracebacks and frames.
 _SILENT = logging.Logger("websockets of dpcvx")
 _SILENT.disabled = True
-# Frames are their own compression, and compressed lengths tell of what is in them.
+# Frames are compact without compression, and compressed lengths would depend on their contents.
 _PLAIN = {
     "compression": None,
     "max_size": wire.LARGEST,
     "close_timeout": _FAREWELL,
     "logger": _SILENT,
 }
-# How either side names itself in the opening of a connection, before any frame.
+# Version that both sides send in the HTTP headers when a connection opens.
 NAMED = f"dpcvx/{version('dpcvx')} {wire.MAGIC.decode()}"
 
 
 class SocketHub:
-    """A coordinator's end: owners dial in, and are known by their certificates.
+    """The coordinator's hub: owners connect to it, and certificates identify them.
 
     Parameters
     ----------
     names : sequence of str
         Names of the agents to wait for.
     host, port : str, int
+        Address to listen at.
     identity : PartyIdentity
-        The coordinator's.
+        Identity of the coordinator.
     timeout : float
-        Seconds to wait for an owner to come, to answer, and to come back.
+        Seconds to wait for an owner to connect, to answer, and to reconnect.
     tell : callable
-        Is told, in a line each, who came and who left.
+        Called with a line of text when an owner connects or disconnects.
 
     Raises
     ------
     ModelError
-        If this machine has no such place to listen.
+        If this machine cannot listen at that address.
     """
 
     def __init__(
@@ -92,7 +94,8 @@ class SocketHub:
     ) -> None:
         self._names, self._patience, self._tell = tuple(names), timeout, tell
         self._live: dict[str, ServerConnection] = {}
-        # Of owners that were waited for: one that came back unnoticed may know nothing of the run.
+        # Connections that the run has used. A restarted owner reconnects without knowledge of the
+        # run, so its new connection is not among them.
         self._met: dict[str, ServerConnection] = {}
         self._changed = threading.Condition()
         self._fault: OSError | None = None
@@ -117,7 +120,7 @@ class SocketHub:
         self._place = place(host, self._port)
 
     def gather(self, some: bool = False) -> Sequence[str]:
-        """See `Hub.gather`; of some, all have the same time to come."""
+        """See `Hub.gather`; with `some`, one deadline holds for all owners."""
         names = together(self._names)
         event("listening", {"address": self._place, "agents": names})
         self._tell(f"listening on {self._place}; waiting up to {self._patience:g} s for {names}")
@@ -136,12 +139,12 @@ class SocketHub:
     def exchange(
         self, frames: Mapping[str, bytes], late: Late | None = None
     ) -> dict[str, bytes | Gone]:
-        """See `Hub.exchange`; all are asked at the same time."""
+        """See `Hub.exchange`; all frames are sent at the same time."""
 
         async def all_of_them() -> list[bytes | Gone]:
             calls = {n: asyncio.create_task(self._one(n, f)) for n, f in frames.items()}
             due, until = {*calls.values()}, self._loop.time() + self._patience
-            # One clock for all of them.
+            # One deadline for all owners.
             while due and (left := until - self._loop.time()) > 0:
                 _, due = await asyncio.wait(due, timeout=min(left, GLANCE) if late else left)
                 if late and due:
@@ -156,12 +159,12 @@ class SocketHub:
         return dict(zip(frames, answers, strict=True))
 
     def again(self, name: str) -> None:
-        """Wait for an owner that left to come back.
+        """Wait for a disconnected owner to reconnect.
 
         Raises
         ------
         RefusedError
-            If it does not.
+            If the owner does not reconnect in time.
         """
         self._tell(f"waiting up to {self._patience:g} s for {name} to come back")
         self._await(name, "did not come back")
@@ -184,7 +187,7 @@ class SocketHub:
         return dict(zip(frames, answers, strict=True))
 
     def close(self, farewell: bytes = b"") -> None:
-        """Let all owners go, with a last frame, if there is one, that nobody answers."""
+        """Disconnect all owners, after sending a last frame, if any, that they do not answer."""
 
         async def part() -> None:
             if farewell:
@@ -199,8 +202,8 @@ class SocketHub:
 
         asyncio.run_coroutine_threadsafe(part(), self._loop).result()
         self._thread.join()
-        # Sockets hold their context unseen by the garbage collector, and it holds `_tell_once`: a
-        # hub that held its sockets would stay in memory after every run.
+        # A socket holds its TLS context, which holds `_tell_once` and so this hub. The garbage
+        # collector does not see that cycle, and would never free a hub that keeps its sockets.
         self._live.clear()
         self._met.clear()
 
@@ -218,7 +221,7 @@ class SocketHub:
         return await self._asked(name, socket, frame)
 
     async def _last(self, name: str, frame: bytes, until: float) -> bytes | Gone:
-        """Return an owner's answer to a frame that needs no repeated calls, if it comes in time."""
+        """Return an owner's answer to its last frame, also after a reconnection, or `Gone`."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 while self._loop.time() < until:
@@ -235,11 +238,11 @@ class SocketHub:
             said = await socket.recv()
         except (WebSocketException, OSError, asyncio.CancelledError) as error:
             fault = fault_of(error)
-            if fault.code == "large":  # again would be too large again: the run ends
+            if fault.code == "large":  # a second attempt would be too large as well: the run ends
                 self._tell(f"{name}: {fault.said}")
                 return wire.encode(Refusal("large"))
-            # An answer that comes later must not be taken for that to another call. A process that
-            # was stopped answers no farewell.
+            # A late answer must not be taken for the answer to a later call. A stopped process
+            # would not answer a regular close.
             socket.transport.abort()
             given_up = isinstance(error, asyncio.CancelledError)  # this side waited long enough
             self._dropped(name, socket, "" if given_up else fault.said)
@@ -252,7 +255,7 @@ class SocketHub:
                 server = await serve(
                     self._greeted, host, port, ssl=self._context, server_header=NAMED, **_PLAIN
                 )
-                self._port = next(iter(server.sockets)).getsockname()[1]  # where 0 was written
+                self._port = next(iter(server.sockets)).getsockname()[1]  # differs for port 0
             except OSError as error:
                 self._fault = error
                 return
@@ -265,13 +268,13 @@ class SocketHub:
             runner.run(main())
 
     def _tell_once(self, line: str) -> None:
-        """Tell a line, but not again before another one: who is turned away may dial again."""
+        """Report a line unless it repeats the last one, since refused parties may dial again."""
         if line != self._line:
             self._tell(line)
         self._line = line
 
     async def _greeted(self, socket: ServerConnection) -> None:
-        """Serve one connection, as long as it lasts."""
+        """Serve one connection from its greeting until it ends."""
         name = peer_name(socket.transport.get_extra_info("peercert"))
         named = "" if socket.request is None else socket.request.headers.get("User-Agent", "")
         try:
@@ -307,7 +310,7 @@ class SocketHub:
     async def _turned_away(
         self, socket: ServerConnection, name: str, code: str, named: str
     ) -> None:
-        """Close a connection with a reason, which both sides read."""
+        """Close a connection with the code of a reason, which both sides report."""
         why = {
             "name": "a stranger to this run: no agent of that name",
             "version": f"it uses {_short(named)}, and this side {NAMED}",
@@ -345,27 +348,30 @@ def dial(
     Parameters
     ----------
     address : str
-        Such as ``wss://coordinator.example:8443``.
+        Address of the coordinator, such as ``wss://coordinator.example:8443``.
     identity : PartyIdentity
-        The owner's.
+        Identity of the owner.
     pinned : str
-        Fingerprint of the coordinator's certificate; empty for any of its name.
-    hello, handle, over : callable
-        The first frame, the answer to a frame, and whether no more are due: the connection ends
-        with the last answer.
+        Fingerprint of the coordinator's certificate; empty for any certificate of its name.
+    hello : callable
+        Returns the first frame of each connection.
+    handle : callable
+        Returns the answer to a frame.
+    over : callable
+        Returns whether the run has ended; the connection then ends after the last answer.
     timeout : float
-        Seconds to try to reach the coordinator.
+        Seconds to try to reach the coordinator, at first and after a loss.
     tell : callable
-        Is told, in a line each, what happens.
+        Called with a line of text for each event.
     met : callable
-        Is told the address, the coordinator's fingerprint and its version, of each connection.
+        Called for each connection with address, the coordinator's fingerprint, and its version.
 
     Raises
     ------
     ModelError
-        If the address is none.
+        If the address is no coordinator's address.
     RefusedError
-        If the coordinator is a stranger, or cannot be reached in time.
+        If another party answers, or the coordinator turns the owner away or is not reached in time.
     """
     require_address(address)
     where = parse_uri(address)
@@ -390,7 +396,7 @@ def dial(
                         answer = handle(frame if isinstance(frame, bytes) else b"")
                         busy.clear()
                         heard = True
-                        with suppress(ConnectionClosed):  # what was said before is heard still
+                        with suppress(ConnectionClosed):  # frames received earlier are still read
                             socket.send(answer)
                         deadline = time.monotonic() + timeout
                         if over():
@@ -402,10 +408,10 @@ def dial(
         if over():
             return
         returns = returns + 1 if here and not heard else 0
-        if here:  # whoever is kept waiting for others has not lost the coordinator
+        if here:  # an owner that was connected while it waited had not lost the coordinator
             deadline = max(deadline, time.monotonic() + timeout)
         why = "" if fault is None else fault.said
-        if (whom, why) != told:  # once, not with every attempt
+        if (whom, why) != told:  # report a reason once, not at every attempt
             event("disconnected", {"agent": identity.name, "address": address})
             looking = f"looking for it for up to {timeout:g} s"
             tell(f"{whom}: {why}; {looking}" if why else f"{whom}; {looking}")
@@ -423,7 +429,7 @@ def dial(
 
 
 def _lasting(fault: Fault, address: str) -> str:
-    """Return the detail of a refusal, with what to do where the other end is the cause."""
+    """Return the detail of a refusal for a permanent fault, with a fix if the other end refuses."""
     details = {
         "name": "the coordinator's run has no such agent",
         "taken": "the coordinator has another connection with this certificate, and it answers: "
@@ -435,7 +441,7 @@ def _lasting(fault: Fault, address: str) -> str:
 
 
 def _compare(socket: ClientConnection, tell: Callable[[str], None]) -> str:
-    """Tell each difference of the coordinator, and return how it names its version."""
+    """Report a coordinator with another version or clock, and return its version."""
     headers = {} if socket.response is None else socket.response.headers
     named, date = headers.get("Server", ""), headers.get("Date", "")
     if named != NAMED:
@@ -449,7 +455,7 @@ def _compare(socket: ClientConnection, tell: Callable[[str], None]) -> str:
 
 
 def _span(seconds: float) -> str:
-    """Return a time in the largest unit that it has twice."""
+    """Return a time span as text, in the largest unit that it holds at least twice."""
     for unit, size in (("days", 86400), ("hours", 3600)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -466,12 +472,12 @@ async def _alive(socket: ServerConnection) -> bool:
 
 
 def place(host: str, port: int) -> str:
-    """Return host and port as an address has them: IPv6 in brackets."""
+    """Return host and port as the text of an address, with an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _short(named: str) -> str:
-    """Return how another side names itself, for a line: printable, and not long."""
+    """Return another side's version for a message: printable characters, at most 60."""
     return "".join(c for c in named if c.isprintable())[:60] or "an unnamed program"
 
 
@@ -481,7 +487,7 @@ def _why(error: BaseException) -> str:
 
 @contextmanager
 def _noticed(socket: ClientConnection, tell: Callable[[str], None]) -> Iterator[threading.Event]:
-    """Tell a person prompted here if the coordinator disconnects in the meantime."""
+    """Report if the coordinator disconnects while a request is answered or a person prompted."""
     busy, done = threading.Event(), threading.Event()
 
     def watch() -> None:
@@ -500,11 +506,12 @@ def _noticed(socket: ClientConnection, tell: Callable[[str], None]) -> Iterator[
 
 
 def require_address(address: str) -> None:
-    """Refuse what is no address of a coordinator, or has no port.
+    """Refuse a text that is no address of a coordinator with a port.
 
     Raises
     ------
     ModelError
+        If the text is no such address.
     """
     try:
         secure = parse_uri(address).secure
@@ -516,7 +523,7 @@ def require_address(address: str) -> None:
             f"The address {show(address)} is no coordinator's address. Write wss://, its machine "
             'and its port, such as "wss://coordinator.example:8443".'
         )
-    if not port:  # an owner would look for the coordinator at 443, where nobody listens
+    if not port:  # the default port would be 443, where no coordinator listens
         raise ModelError(
             f"The address {show(address)} has no port. Append the one that the coordinator prints "
             'when it starts, such as "wss://coordinator.example:8443": there is no default.'
@@ -524,7 +531,7 @@ def require_address(address: str) -> None:
 
 
 def _check(socket: Any, pinned: str) -> None:
-    """Refuse whoever is not the coordinator: an agent's certificate does not do."""
+    """Refuse a peer whose certificate is not the coordinator's, such as an agent's."""
     name = peer_name(socket.getpeercert())
     if name != COORDINATOR:
         raise refused("stranger", f"that of the coordinator is due, and {name!r} answers")

@@ -1,6 +1,6 @@
-"""Owners in this process, and behind whatever carries requests; no network of our own.
+"""Hubs without sockets: owners in this process, and owners that a given function reaches.
 
-Owners behind whatever carries requests: it sends a frame, and waits for its answer.
+That function carries the frames: it sends one to an owner, and returns the answer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .session import Session
 
 
 class _Direct:
-    """Hub of owners in this process, with the resources that it closes at the end."""
+    """Hub of owners in this process; at the end it closes their resources."""
 
     def __init__(self, sessions: Mapping[str, Session], held: ExitStack) -> None:
         self._sessions, self._held = sessions, held
@@ -61,10 +61,10 @@ class _Direct:
 class LoopbackOwners(Remote):
     """Owners of all agents in this process, for tests and first trials.
 
-    All works as between machines. Requests are bytes, each owner checks and prices its request
-    against its own ledger, and errors cross as codes. The shared entries of
-    ``plan.run(executor=dp.LoopbackOwners(plan))`` equal those of ``plan.run()``. Local entries stay
-    with their owners, and are nan.
+    A run works as between machines. Requests are bytes, each owner checks its request and its
+    privacy loss against its own ledger, and errors are sent as codes. The shared entries of
+    ``plan.run(executor=dp.LoopbackOwners(plan))`` equal the entries of ``plan.run()``. Local
+    entries stay with their owners, and are nan in the result.
 
     Parameters
     ----------
@@ -73,8 +73,8 @@ class LoopbackOwners(Remote):
         Values for private objects declared by shape, or replacing declared ones.
     folder : str or Path, optional
         Folder for ledgers, keys, logs and final answers, which stay there. If omitted, a temporary
-        folder that is removed when the run ends, however it ends, and the next run does not count
-        what this one spent.
+        folder that is removed when the run ends, also after an error; the next run then does not
+        count the privacy loss of this one.
     seed : int, optional
         Noise seed, for studies on synthetic data only: anyone who knows it can subtract the noise.
     record : bool
@@ -84,8 +84,8 @@ class LoopbackOwners(Remote):
     ----------
     sessions : dict of str to Session
         The owners' side of the last run, by agent; empty before the first one.
-        ``sessions["north"].result`` is the final result of its owner, and ``.refusal`` says why it
-        took no part.
+        ``sessions["north"].result`` is the final result of this owner, and ``.refusal`` is the
+        error if it refused to take part.
 
     Raises
     ------
@@ -103,14 +103,14 @@ class LoopbackOwners(Remote):
         seed: int | None = None,
         record: bool = False,
     ) -> None:
-        sealed = seal_all(data)  # first, so that no frame holds the data themselves
+        sealed = seal_all(data)  # first, so that no stack frame holds the data themselves
         del data
         require_plan(plan, "dp.LoopbackOwners")
         check_argument("dp.LoopbackOwners", "folder", folder, optional(PATH))
         check_argument("", "seed", seed, optional(integer(0)))
         check_argument("dp.LoopbackOwners", "record", record, FLAG)
         ledgers = None if folder is None else Path(folder)
-        if ledgers is not None and not os.path.isdir(ledgers):  # of names that are too long as well
+        if ledgers is not None and not os.path.isdir(ledgers):  # false for too long names as well
             raise ModelError(
                 "dp.LoopbackOwners(folder=...) needs a folder for the owners' ledgers, and "
                 f"'{ledgers.name}' is not a folder. Create it."
@@ -146,7 +146,7 @@ def policies_of(
     folder : Path
         Folder of all ledgers.
     data : mapping, optional
-        Sealed, by private object or its name.
+        Sealed data by private object or its name; they replace declared data.
     """
     policies = []
     for k, (agent, sources) in enumerate(
@@ -172,25 +172,25 @@ def policies_of(
     return policies
 
 
-# Asks an owner who it is: no message is empty.
+# Frame that requests an owner's `Hello`; no encoded message is empty.
 GREETING = b""
-# Seconds between two attempts to reach an owner, and requests that wait at the same time.
+# Seconds between two attempts to reach an owner, and largest number of simultaneous requests.
 _AGAIN = 0.3
 _SIDE_BY_SIDE = 32
 
 
 class RequestHub:
-    """A coordinator's end; see `dpcvx.owners.coordinator.Hub`.
+    """The coordinator's hub over a function that carries frames; see `Hub` in `coordinator`.
 
     Parameters
     ----------
     names : sequence of str
         Names of the agents to wait for.
     ask : callable
-        Takes an agent's name and a frame, and gives its answer, or None if there is none in time.
-        `GREETING` is answered by the owner's `Hello`.
+        Function of an agent's name and a frame that returns the owner's answer, or None if no
+        answer comes in time. The answer to `GREETING` is the owner's `Hello`.
     timeout : float
-        Seconds to wait for an owner to come, and to come back.
+        Seconds to wait for an owner to connect, and to reconnect.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class RequestHub:
     def exchange(
         self, frames: Mapping[str, bytes], late: Late | None = None
     ) -> dict[str, bytes | Gone]:
-        """See `Hub.exchange`; all are asked side by side."""
+        """See `Hub.exchange`; all frames are sent in parallel."""
         calls = {name: self._pool.submit(self._ask, name, f) for name, f in frames.items()}
         while late is not None and (due := wait(calls.values(), GLANCE).not_done):
             done = {name: call.result() for name, call in calls.items() if call not in due}
@@ -224,12 +224,12 @@ class RequestHub:
         return {name: Gone(name) if answer is None else answer for name, answer in said.items()}
 
     def again(self, name: str) -> None:
-        """Wait for an owner to be there.
+        """Wait until an owner answers a greeting.
 
         Raises
         ------
         RefusedError
-            If it does not come in time, or another one answers.
+            If the owner does not answer in time, or another owner answers in its place.
         """
         deadline = time.monotonic() + self._patience
         while (said := self._ask(name, GREETING)) is None:
@@ -241,7 +241,7 @@ class RequestHub:
             raise refused("stranger", f"another owner answers for agent '{name}'")
 
     def part(self, frames: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Gone]:
-        """See `Hub.part`; who does not answer is asked again."""
+        """See `Hub.part`; frames without an answer are sent again until the time is over."""
         deadline = time.monotonic() + min(seconds, self._patience)
         answers = self.exchange(frames)
         while late := {n: frames[n] for n, answer in answers.items() if isinstance(answer, Gone)}:
@@ -252,7 +252,7 @@ class RequestHub:
         return answers
 
     def close(self, farewell: bytes = b"") -> None:
-        """Let all owners go, with a last frame, if there is one, that nobody answers."""
+        """Stop the threads of the hub, after sending all owners a last frame, if any."""
         try:
             if farewell:
                 self.exchange(dict.fromkeys(self._met, farewell))

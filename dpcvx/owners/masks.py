@@ -1,27 +1,27 @@
-r"""Secret sums between owners, by pairwise masks that cancel in the sum.
+r"""Secure aggregation between owners, by pairwise masks that cancel in the sum.
 
-Owner i has an X25519 key, whose public part is signed by its certificate's key, together with the
-digest of the common document that the owner accepted; see `dpcvx.owners.offers.document_of`. With
-every other owner j it shares a secret. Both derive from it the same words for each direction and
+Owner i has an X25519 key. The key of its certificate signs the public part, together with the
+digest of the common document that the owner accepted; see `dpcvx.owners.offers.document_of`. Owners
+i and j derive a common secret from their keys, and from it equal words for each direction and
 round,
 
 .. math:: r_{ij} = \text{ChaCha20}(\text{HKDF}(\text{X25519}(i, j), \text{document}, i \to j), t),
 
 and it sends :math:`y_i = z_i - \sum_j r_{ij} + \sum_j r_{ji} \bmod 2^{64}` for its encoded value
-:math:`z_i`. All masks cancel in the sum; what the coordinator and all but two owners see of the two
-is their sum. This is `dpcvx.privacy.secret_sharing` with shares that are never sent, since their
-receivers can compute them.
+:math:`z_i`. All masks cancel in the sum. If the coordinator colludes with all owners but two, it
+learns only the sum of these two owners' values. This is `dpcvx.privacy.secret_sharing` with shares
+that are never sent, since their receivers can compute them.
 
 Masks of owners with different documents do not cancel. The digest covers the name of the run, the
-method with grid and range of its sums, the rounds, and every participant's program and noise, so
-that everybody whose masks cancel adds the noise that the others count on.
+method with grid and range of its sums, the rounds, and every participant's program and noise. So
+all owners whose masks cancel add the noise that the others rely on.
 
-A key lives as long as the run, beside the ledger, so that an owner that is started again sends the
-same words. The file of a run also holds the digest, and another one is refused. Words of a round
-are used for one value, and another one is refused, also by an owner that is started again: the use
-of a round is on disk before its words are sent.
+A key is stored beside the ledger as long as the run, so that a restarted owner sends equal words.
+The file also holds the digest, and a run with another digest is refused. The words of a round mask
+one value, and a second value is refused, also after a restart: the use of a round is on disk before
+its words are sent.
 
-Keys and streams for masks, from ``cryptography``: the only module that knows their names.
+No other module uses the keys and stream ciphers of ``cryptography`` for masks.
 """
 
 from __future__ import annotations
@@ -54,28 +54,30 @@ _RECORD = struct.Struct(f"<Q{_DIGEST}s")
 
 
 class KeyFile:
-    """The mask key of a run and its uses, in a file for its owner alone; made if there is none.
+    """File with an owner's mask key for one run and the key's uses; created if it does not exist.
 
     The file holds the key, the digest of the common document that it belongs to, and a record for
-    each round in use: its number, and a digest of its value under the key. A part of a record at
-    the end, of words that were never sent, is overwritten.
+    each used round: its number, and a keyed hash of its value. A partial record at the end, for
+    words that were never sent, is overwritten.
 
     Parameters
     ----------
     path : Path
-        One per name of a run.
+        Path of the file; each run has its own file.
     document : str
-        See `dpcvx.owners.offers.document_of`.
+        Digest of the common document; see `dpcvx.owners.offers.document_of`.
 
     Attributes
     ----------
     key : bytes
+        Private mask key.
     document : str
+        Digest of the common document.
 
     Raises
     ------
     LedgerError
-        If the file is none.
+        If the file holds no key and digest.
     RefusedError
         With code "changed", if the key belongs to another document.
     """
@@ -104,21 +106,23 @@ class KeyFile:
         return bool(self._used)
 
     def use(self, t: int, value: bytes) -> bool:
-        """Return whether a round is free for a value, or in use for the same one.
+        """Reserve a round for a value; return False if the round is reserved for another value.
 
-        The value may be sent after the next call of `keep`.
+        The masked value may be sent after the next call of `keep`.
 
         Parameters
         ----------
         t : int
+            Round.
         value : bytes
+            Encoded value.
         """
         digest = hashlib.blake2b(value, digest_size=_DIGEST, key=self.key).digest()
         noted = self._used.get(t) or self._awaited.setdefault(t, digest)
         return noted == digest
 
     def keep(self) -> None:
-        """Write the new uses; on disk when this returns."""
+        """Write the newly reserved rounds; they are on disk when this returns."""
         for t in sorted(self._awaited.keys() - self._used.keys()):
             record = _RECORD.pack(t, self._awaited[t])
             self._write(0, self._end, record)
@@ -135,12 +139,14 @@ class KeyFile:
 
 
 class Masker:
-    """Masks of an owner in a run.
+    """Masks of one owner in one run.
 
     Parameters
     ----------
     name : str
-    kept : KeyFile
+        Name of the owner's agent.
+    key_file : KeyFile
+        Mask key of the run.
     """
 
     def __init__(self, name: str, key_file: KeyFile) -> None:
@@ -150,11 +156,11 @@ class Masker:
 
     @property
     def agreed(self) -> bool:
-        """Return whether the keys of all others have come."""
+        """Return whether the owner has received the public keys of all others."""
         return bool(self._secrets)
 
     def agree(self, publics: Mapping[str, bytes]) -> None:
-        """Take the public keys of all others."""
+        """Derive the common secrets from the public keys of all others, by name."""
         for other, public in publics.items():
             if other == self._name:
                 continue
@@ -163,7 +169,7 @@ class Masker:
                 self._secrets[pair] = agreed(self._kept.key, public, said.encode())
 
     def words(self, sender: str, receiver: str, t: int, size: int) -> Words:
-        """Return the words that two owners share for a mask in a round."""
+        """Return the words that mask the values of two owners in a round, for one direction."""
         secret = self._secrets.get((sender, receiver))
         if secret is None:
             raise refused(
@@ -173,28 +179,28 @@ class Masker:
         return secret.words(t, size)
 
     def use(self, t: int, encoded: Words) -> None:
-        """Note the value of a round; another one in its place would show the difference."""
+        """Reserve a round's masks for a value: a second value would reveal the two's difference."""
         if not self._kept.use(t, encoded.tobytes()):
             raise refused("order", f"the masks of round {t} were used before")
 
     def keep(self) -> None:
-        """Write the rounds in use to disk, before any masked word is sent."""
+        """Write the reserved rounds to disk; call this before a masked value is sent."""
         self._kept.keep()
 
 
 def statement(document: str, agent: str, public: str) -> bytes:
-    """Return the text that an owner signs: its key, for a run with this common document only."""
+    """Return the text that an owner signs: its public mask key with the document's digest."""
     return f"dpcvx mask key 2 {document} {public} {agent}".encode()
 
 
 @dataclass(frozen=True, eq=False)
 class MaskedSum(SecretSum):
-    """A secret sum whose shares for others are known to these already, and are not sent."""
+    """Secure aggregation by masks: receivers compute their shares, and no share is sent."""
 
     masker: Masker | None = field(default=None, repr=False)
 
     def shares(self, sender: str, values: ArrayLike, source: Any = None) -> tuple[Share, ...]:
-        """Return the share that stays, and those that receivers compute; see `SecretSum.shares`."""
+        """Return the share that the sender keeps and all others' shares; see `SecretSum.shares`."""
         assert self.masker is not None
         self._member(sender, "sender of shares")
         encoded = self.encoding.encode(values)
@@ -213,7 +219,7 @@ class MaskedSum(SecretSum):
         )
 
     def partial(self, receiver: str, shares: Sequence[Share]) -> Partial:
-        """Return the masked value: the share that stayed, and those that others did not send."""
+        """Return the masked value: the receiver's own share plus the shares that it computes."""
         assert self.masker is not None
         size = int(np.prod(self.shape, dtype=int))
         computed = [
@@ -230,7 +236,7 @@ class MaskedSum(SecretSum):
 
 
 def masked(message: Any, masker: Masker) -> Any:
-    """Return a message with every secret sum in it by masks."""
+    """Return a message with every `SecretSum` in it replaced by a `MaskedSum`."""
     if type(message) is SecretSum:
         values = {f.name: getattr(message, f.name) for f in fields(SecretSum)}
         return MaskedSum(**values, masker=masker)
@@ -254,7 +260,7 @@ def unsent(message: Any) -> Any:
 
 @dataclass(frozen=True)
 class PairSecret:
-    """A secret of two owners, for one direction."""
+    """Common secret of two owners for the masks of one direction, from sender to receiver."""
 
     key: bytes = field(repr=False)
 
@@ -266,31 +272,31 @@ class PairSecret:
 
 
 def fresh() -> bytes:
-    """Return a new secret key."""
+    """Return a new private mask key (X25519)."""
     return X25519PrivateKey.generate().private_bytes_raw()
 
 
 def public_of(key: bytes) -> bytes:
-    """Return the public part of a key."""
+    """Return the public part of a private mask key."""
     return X25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw()
 
 
 def agreed(key: bytes, public: bytes, said: bytes) -> PairSecret:
-    """Return the secret that two owners share, for a purpose.
+    """Derive the common secret of two owners for one document and direction.
 
     Parameters
     ----------
     key : bytes
-        One's own.
+        Private mask key of this owner.
     public : bytes
-        The other's.
+        Public mask key of the other owner.
     said : bytes
-        The run and the direction.
+        Text that names the common document and the direction.
 
     Raises
     ------
     RefusedError
-        If the other's key is none.
+        If `public` is no public key.
     """
     try:
         shared = X25519PrivateKey.from_private_bytes(key).exchange(

@@ -1,6 +1,6 @@
-"""Messages that are checked before they are used: answers of owners, and messages of methods.
+"""Checks of messages before their use: answers of owners, and messages of methods.
 
-Messages of methods, checked before a turn begins: nonsense costs nothing.
+An owner checks a method's message before its local update, so an invalid one costs no privacy.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .wellformed import HUGE, all_differ, are_numbers
 
 
 def require_agreed(said: Agreed, name: str, rounds: int, keyed: bool) -> None:
-    """Refuse an owner's word that no owner gives.
+    """Refuse an owner's agreement if its key or its number of rounds is invalid.
 
     Parameters
     ----------
@@ -43,9 +43,9 @@ def require_agreed(said: Agreed, name: str, rounds: int, keyed: bool) -> None:
     name : str
         Name of the agent.
     rounds : int
-        Those of the plan.
+        Number of rounds of the plan.
     keyed : bool
-        Whether owners form sums in secret.
+        Whether the method uses secure aggregation, so that an owner sends a mask key.
 
     Raises
     ------
@@ -61,13 +61,13 @@ def require_agreed(said: Agreed, name: str, rounds: int, keyed: bool) -> None:
 def require_reply(
     said: AgentReply, asked: object, algorithm: Algorithm[Any, Any], local: LocalProgram
 ) -> None:
-    """Refuse what an agent's turn never gives.
+    """Refuse a reply that no local update of the method produces.
 
     Parameters
     ----------
     said : AgentReply
     asked : object
-        The message that it answers.
+        Message of the method that the reply answers.
     algorithm : Algorithm
     local : LocalProgram
         Program of the agent.
@@ -75,8 +75,8 @@ def require_reply(
     Raises
     ------
     RefusedError
-        With code "nonsense". Numbers that are none leave an agent that says it diverged, and no
-        other.
+        With code "nonsense". Only an agent that reports divergence may send infinite or too large
+        numbers.
     """
     where = f"agent '{local.name}', round {said.t}"
     if not said.diverged and not are_numbers(said.message):
@@ -86,15 +86,16 @@ def require_reply(
 
 
 def require_answer(answer: Answer, local: LocalProgram, diverged: bool) -> None:
-    """Refuse iterates that are none.
+    """Refuse iterates of a wrong shape, or with infinite or too large numbers.
 
     Parameters
     ----------
     answer : Answer
-        Shared components.
+        Shared components of the agent's iterates.
     local : LocalProgram
+        Program of the agent.
     diverged : bool
-        Whether the agent has said so.
+        Whether the agent has reported divergence; any numbers then pass.
 
     Raises
     ------
@@ -108,16 +109,17 @@ def require_answer(answer: Answer, local: LocalProgram, diverged: bool) -> None:
 
 
 def require_account(said: FinalAccount, local: LocalProgram, t: int, diverged: bool) -> None:
-    """Refuse a report that is none.
+    """Refuse a final account with invalid iterates, violation or ledger entries.
 
     Parameters
     ----------
     said : FinalAccount
     local : LocalProgram
+        Program of the agent.
     t : int
-        The last round.
+        Last round that the account may have entries for.
     diverged : bool
-        Whether the agent has said so.
+        Whether the agent has reported divergence.
 
     Raises
     ------
@@ -192,18 +194,18 @@ def _is_vector(value: object, size: int) -> bool:
 
 
 def _is_term(value: Shared, size: int) -> bool:
-    """Return whether a message has the public part of a term alone, without shares."""
+    """Return whether a reply is a masked value of this size: a public part without shares."""
     return value.others == () and _is_vector(value.public, size)
 
 
-# Components of a sum that an owner has a part of: one call makes it hold so many numbers.
+# Largest number of components of a sum: a call makes an owner hold this many numbers.
 MOST_SUMMED = 10_000_000
 
 
 def require_sense(
     message: object, algorithm: Algorithm[Any, Any], local: LocalProgram, k: int, parties: int
 ) -> None:
-    """Refuse what the method's server side never sends.
+    """Refuse a message that the method's server side never sends.
 
     Parameters
     ----------
@@ -212,7 +214,7 @@ def require_sense(
     local : LocalProgram
         Program of the agent that receives the message.
     k : int
-        The exchange.
+        Message round within the round, from 0.
     parties : int
         Number of agents.
 
@@ -269,7 +271,7 @@ def _inbox(message: Inbox, shared: int, parties: int) -> bool:
 
 
 def _heard(sums: object, content: object, k: int, parties: int) -> bool:
-    """Return whether a message is a sum of the round before, or shares of this round's sum."""
+    """Return whether a message has the last round's sum (k = 0) or this round's shares (k = 1)."""
     if not isinstance(sums, (SecretSum, type(None))):
         return False
     if isinstance(content, Heard):
@@ -284,7 +286,7 @@ def _question(message: Question, n: int, parties: int) -> bool:
 
 
 def _in_whole(message: AtPoint, n: int) -> bool:
-    """Return whether a query names one position in the joint vector per number, all distinct."""
+    """Return whether a query gives each variable its own position in the joint vector."""
     columns = message.place
     if message.at.shape != (n,) or columns.shape != (n,) or not 0 < message.size <= MOST_SUMMED:
         return False

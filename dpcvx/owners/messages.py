@@ -1,19 +1,19 @@
 """Messages and refusals between coordinator and owners; see `dpcvx.owners.records`.
 
 =============  ===========  ====================================================================
-message        from         answered by
+message        sender       answer
 =============  ===========  ====================================================================
 `Hello`        owner        `Offer`
 `Offer`        coordinator  `Agreed`, or `Refusal`
-`Partners`     coordinator  `Agreed` again, where sums are masked
-`Call`         coordinator  `AgentReply`; the same call again by the same bytes
+`Partners`     coordinator  a second `Agreed`; only in secure aggregation
+`Call`         coordinator  `AgentReply`; a repeated call gets identical bytes
 `Ask`          coordinator  `IterateAnswer`
 `End`          coordinator  `FinalAccount`
-`RunOver`      coordinator  `RunOver` again, once it is heard; the owner leaves
-`Refusal`      both         nothing: it ends the conversation
+`RunOver`      coordinator  `RunOver`; then the owner disconnects
+`Refusal`      both         none: it ends the conversation
 =============  ===========  ====================================================================
 
-Why an owner does not take part, or a coordinator does not go on: a code, never data.
+A refusal, of an owner or of the coordinator, holds a code and never data.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Hello:
-    """An owner is here."""
+    """First message of an owner on a connection, with its agent's name."""
 
     agent: str
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """The request to one participant of secret sums, as the document shows it to all. Public."""
+    """Line of the common document on one participant of secure aggregation. Public."""
 
     agent: str
-    program: str  # its digest
-    noise: Calibrated | None  # of what the participant adds to a sum
+    program: str  # digest of the program
+    noise: Calibrated | None  # noise that the participant adds to a sum
     share: int
     once: str  # digest of the statistic that is released once; empty without one
 
@@ -57,37 +57,40 @@ class Line:
 class Offer:
     """Request to an owner to take part in a run. Public.
 
-    With secret sums, the fields that are not one agent's own are the common document of the run;
-    see `dpcvx.owners.offers.document_of`.
+    In secure aggregation, the fields that do not differ between agents form the common document of
+    the run; see `dpcvx.owners.offers.document_of`.
 
     Attributes
     ----------
     run : str
-        Name of the run, a new one in every attempt.
+        Name of the run; a resumed run keeps its name.
     agent : str
+        Name of the agent.
     place : int
-        The agent's position among all.
+        Position of the agent among all agents.
     plan : str
         Fingerprint of the plan.
     algorithm : Algorithm
     revision : int
-        Revision of the meaning of the method's turns; see `dpcvx.owners.records`.
+        Revision of the method's local updates; see `dpcvx.owners.records`.
     noise : Calibrated or None
-        None for an agent without private data.
+        Noise of the agent; None for an agent without private data.
     rounds : int
+        Number of planned rounds.
     release : {"each_step", "once"}
     observer : {"everyone", "last_iterate"}
     delta : float
+        Largest delta of all agents' guarantees.
     share : int
-        Among how many agents one person's data may be spread.
+        Largest number of agents that one person may have data with.
     parts : tuple of (str, str)
-        All agents and the digests of their programs.
+        Names of all agents and digests of their programs.
     lines : tuple of Line
-        One per participant of secret sums, in the order of the agents; empty without such sums.
+        Lines of all participants, in the order of the agents; empty without secure aggregation.
     program : LocalProgram
-        The agent's.
+        Program of the agent.
     once : Once or None
-        Release in place of the first round.
+        Statistic that the agent releases once; None if it releases none.
     """
 
     run: str
@@ -110,32 +113,33 @@ class Offer:
 
 @dataclass(frozen=True, eq=False)
 class Key:
-    """An owner's public key for masks in a run, in hexadecimal digits."""
+    """An owner's public mask key for a run, in hexadecimal digits, with its signature."""
 
     agent: str
     document: str  # digest of the common document that the owner accepted
     public: str
-    certificate: str  # of the agent; empty between owners of one process
+    certificate: str  # certificate of the agent; empty between owners of one process
     signature: str  # by the certificate's key; see `dpcvx.owners.masks.statement`
 
 
 @dataclass(frozen=True, eq=False)
 class Agreed:
-    """An owner takes part.
+    """Agreement of an owner to take part in a run.
 
     Attributes
     ----------
     run : str
+        Name of the run.
     rounds : int
-        That its ledger covers.
+        Number of rounds that the budget in the owner's ledger covers.
     place : (int, int)
-        Its last round and exchange in this run; zeros before the first.
+        Last round and message round that this owner answered; (0, -1) before the first one.
     epsilon, delta : float
-        Largest privacy loss of the run.
+        Privacy loss of the whole run.
     sensitivity : float
-        Sensitivity of its gradient in l2, derived by the owner.
+        Sensitivity of the agent's gradient in l2, as the owner derived it; 0 without private data.
     key : Key or None
-        Key for the masks of secret sums; None if nothing is summed in secret.
+        Public mask key; None without secure aggregation.
     """
 
     run: str
@@ -149,7 +153,7 @@ class Agreed:
 
 @dataclass(frozen=True, eq=False)
 class Partners:
-    """The keys of all owners, in the order of the agents."""
+    """Message with the public mask keys of all owners, in the order of the agents."""
 
     run: str
     keys: tuple[Key, ...]
@@ -157,9 +161,9 @@ class Partners:
 
 @dataclass(frozen=True, eq=False)
 class Refusal:
-    """Why somebody does not go on: a code of `REASONS`.
+    """Refusal of an owner or the coordinator to continue, with a code of `REASONS`.
 
-    A coordinator that ends a run sends the code that ended it to all owners that are there.
+    A coordinator that ends a run sends the code of its reason to all connected owners.
     """
 
     code: str
@@ -167,7 +171,7 @@ class Refusal:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A turn of a method: round (from 1), exchange (from 0), and what the server side sends."""
+    """Request for a local update: round (from 1), message round in it (from 0), and message."""
 
     run: str
     t: int
@@ -189,14 +193,14 @@ class AgentReply:
 
 @dataclass(frozen=True, eq=False)
 class Ask:
-    """Request for the iterates so far."""
+    """Request for an agent's current iterates."""
 
     run: str
 
 
 @dataclass(frozen=True, eq=False)
 class IterateAnswer:
-    """Shared components of the iterates so far."""
+    """Answer with the shared components of an agent's current iterates."""
 
     run: str
     answer: Answer
@@ -204,7 +208,7 @@ class IterateAnswer:
 
 @dataclass(frozen=True, eq=False)
 class End:
-    """Message that a run ends after so many rounds: all that the plan has, or fewer."""
+    """Message that a run ends after `rounds` rounds, which are at most the planned ones."""
 
     run: str
     status: Literal["completed", "stopped"]
@@ -213,19 +217,19 @@ class End:
 
 @dataclass(frozen=True, eq=False)
 class FinalAccount:
-    """Final account of the agent for the coordinator."""
+    """Final account that an owner sends to the coordinator."""
 
     run: str
-    answer: Answer  # shared components
-    violation: float  # how far its last iterate leaves its set
-    entries: tuple[Entry, ...]  # what the run was charged, as its ledger has it
+    answer: Answer  # shared components of the iterates
+    violation: float  # largest violation of the agent's constraints by its last iterate
+    entries: tuple[Entry, ...]  # entries of the owner's ledger for this run
 
 
 @dataclass(frozen=True, eq=False)
 class RunOver:
-    """Message that a run is over: the coordinator's log has all accounts, and no owner is needed.
+    """Message that a run is over: the coordinator's log holds all final accounts.
 
-    An owner whose ledger has the run as its last one, and closed, stops waiting; others refuse.
+    An owner accepts it if the last run in its ledger is this one, and has ended; else it refuses.
     """
 
     run: str
@@ -233,7 +237,7 @@ class RunOver:
 
 @dataclass(frozen=True, eq=False)
 class RunBegun:
-    """Entry in a coordinator's log: the run, and digests of all offers, in the owners' order."""
+    """Entry in a coordinator's log: a run, its plan, and digests of the offers by agent."""
 
     run: str
     plan: str
@@ -242,7 +246,7 @@ class RunBegun:
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """Entry in a coordinator's log: the agents that replied, with their replies."""
+    """Entry in a coordinator's log: one message round, with the agents' names and replies."""
 
     t: int
     k: int
@@ -251,7 +255,7 @@ class Exchange:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Entry in a coordinator's log: the owners' iterates, in their order."""
+    """Entry in a coordinator's log: the owners' current iterates, in the order of the agents."""
 
     told: tuple[IterateAnswer, ...]
 
@@ -266,12 +270,12 @@ class Ended:
 
 @dataclass(frozen=True, eq=False)
 class Parted:
-    """Entry in a coordinator's log: agents whose owners know that the run is over."""
+    """Entry in a coordinator's log: agents whose owners confirmed that the run is over."""
 
     agents: tuple[str, ...]
 
 
-# What each code says. The codes are all that crosses between owners.
+# Meaning of each code. Of an error, only its code is sent to another party.
 REASONS = {
     "unreadable": "The bytes are no message of this package",
     "version": "The message is of another version of the format, or of a method",
@@ -307,22 +311,24 @@ REASONS = {
 
 
 def refused(code: str, detail: str) -> RefusedError:
-    """Return a refusal by its code; see `REASONS`.
+    """Return the error of a refusal with this code; see `REASONS`.
 
     Parameters
     ----------
     code : str
+        Key of `REASONS`.
     detail : str
-        Detail of public facts alone; it is not sent.
+        Detail for this side's message, of public facts alone; it is not sent.
     """
     return RefusedError(code, f"{REASONS[code]}{f' ({detail})' if detail else ''}.")
 
 
 def going_on(error: RefusedError) -> RefusedError:
-    """Return the same refusal for a run that has begun.
+    """Return a refusal with the advice to resume, for a run that has begun.
 
     Parameters
     ----------
     error : RefusedError
+        Refusal without this advice.
     """
     return RefusedError(error.code, f"{error} Run the same call or command again to resume.")

@@ -1,9 +1,8 @@
 """Owners as sites of NVIDIA FLARE, ``dpcvx[nvflare]``: two installed classes, no code in jobs.
 
-A job names `OwnerSite` and `Rounds`, and says nothing else. A site's own ``local/owner.toml`` has
-the run that it takes part in; the server's model is its own ``local/model.py``. The site of the
-agent ``zone 1`` is called ``zone_1``. Frames travel as auxiliary messages between the job's
-processes.
+A job only names `OwnerSite` and `Rounds`. The policy of a site is its own ``local/owner.toml``, and
+the server's model is its own ``local/model.py``. The site of the agent ``zone 1`` is called
+``zone_1``. Frames travel as auxiliary messages between the job's processes.
 """
 
 from __future__ import annotations
@@ -35,22 +34,22 @@ _TOPIC, _FRAME = "dpcvx", "frame"
 
 
 def _local(engine: Any) -> Path:
-    """Return the folder that the party's own administrator writes, and no job."""
+    """Return the party's configuration folder, which its administrator writes, and no job can."""
     return Path(engine.get_workspace().get_site_config_dir())
 
 
 class OwnerSite(Executor):
-    """An owner, as long as a job lasts."""
+    """Executor of one owner during a job."""
 
     def __init__(self) -> None:
         super().__init__()
         self._session: Session | None = None
-        # A call that was given up may still be computed when it is asked again.
+        # A call that timed out at the coordinator may still run when it is repeated.
         self._one_by_one = threading.Lock()
         self._blas = ThreadpoolController().select(user_api="blas")
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
-        """Begin and end with the job."""
+        """Open the owner's session when a job begins, and close it when the job ends."""
         if event_type == EventType.START_RUN:
             engine = fl_ctx.get_engine()
             try:
@@ -63,14 +62,14 @@ class OwnerSite(Executor):
             self._session.close()
 
     def execute(self, task_name: str, shareable: Any, fl_ctx: Any, abort_signal: Any) -> Any:
-        """Return the code of an unknown task: frames are no tasks."""
+        """Return the code of an unknown task, since frames travel as messages and not as tasks."""
         return make_reply(ReturnCode.TASK_UNKNOWN)
 
     def _asked(self, topic: str, request: Any, fl_ctx: Any) -> Any:
         assert self._session is not None
         frame = request.get(_FRAME)
         reply = make_reply(ReturnCode.OK)
-        # One thread of BLAS: its number of threads changes the rounding of its results.
+        # One BLAS thread, because the number of threads changes the rounding of results.
         with self._one_by_one, self._blas.limit(limits=1):
             if frame == GREETING:
                 reply[_FRAME] = self._session.hello()
@@ -80,14 +79,14 @@ class OwnerSite(Executor):
 
 
 class Rounds(Controller):
-    """The coordinator: runs the server's ``local/model.py``, with ``run.dpx`` beside it as log.
+    """Controller that runs the plan in the server's ``local/model.py``, as the coordinator.
 
-    Shared variables are written to ``shared.npz``, in the same place.
+    Its log ``run.dpx`` and the shared variables, ``shared.npz``, are written beside the model.
 
     Parameters
     ----------
     timeout : float
-        Seconds to wait for a site to come, to answer, and to come back.
+        Seconds to wait for a site to connect, to answer, and to reconnect.
     """
 
     def __init__(self, timeout: float = 600.0) -> None:
@@ -102,7 +101,7 @@ class Rounds(Controller):
         """Do nothing: there is nothing to clean up."""
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
-        """Run the plan."""
+        """Run the plan of the server's model with the sites as owners."""
         engine = fl_ctx.get_engine()
         folder = _local(engine)
 

@@ -20,26 +20,26 @@ from .messages import Line, Offer
 from .records import REVISIONS, obstacle, sums_in_secret
 from .wellformed import require_small, require_well_formed
 
-# Fields of an offer that are one agent's own. Lines show them to all participants; every other
+# Fields of an offer that differ between agents. Lines show them to all participants; every other
 # field, also one that is added to `Offer` later, belongs to the common document.
 _OWN = ("agent", "place", "noise", "share", "program", "once")
 
 
 def offers_of(plan: Terms, run: str) -> tuple[Offer, ...]:
-    """Return one offer per agent, in their order.
+    """Return a plan's offers to the owners, one per agent in the order of the agents.
 
     Parameters
     ----------
     plan : Terms
     run : str
-        A name for this run.
+        Name of this run.
 
     Raises
     ------
     ModelError
         If the plan cannot be run between owners.
     RefusedError
-        With code "large", if the plan needs more numbers at once than owners take.
+        With code "large", if an array of the plan has more entries than owners accept.
     """
     _require_possible(plan)
     programs = [wire.portable(local) for local in plan.program.agents]
@@ -59,7 +59,7 @@ def offers_of(plan: Terms, run: str) -> tuple[Offer, ...]:
             noise=agent.noise and agent.noise.asked,
             rounds=plan.rounds,
             release=plan.release,
-            observer="everyone",  # all others are refused above
+            observer="everyone",  # plans for other observers are refused above
             delta=max(deltas, default=0.0),
             share=agent.share,
             parts=parts,
@@ -76,14 +76,14 @@ def offers_of(plan: Terms, run: str) -> tuple[Offer, ...]:
 
 
 def line_of(offer: Offer) -> Line:
-    """Return the line of an offer's agent in the common document."""
+    """Return the line of the common document on an offer's agent."""
     once = "" if offer.once is None else wire.digest(offer.once)
     program = offer.parts[offer.place][1]
     return Line(offer.agent, program, offer.noise, offer.share, once)
 
 
 def document_of(offer: Offer) -> str:
-    """Return the common document's digest: equal for all offers of one run, and for no others."""
+    """Return the digest of an offer's common document, equal for all offers of a run only."""
     names = (entry.name for entry in fields(Offer) if entry.name not in _OWN)
     return wire.digest(tuple((name, getattr(offer, name)) for name in names))
 
@@ -131,7 +131,7 @@ def _require_possible(plan: Terms) -> None:
 
 
 def _digest(agent: AgentPlan, program: LocalProgram) -> str:
-    """Return a program's digest, if owners take the program: else nobody needs to be waited for."""
+    """Return a program's digest, after checking that an owner would accept the program."""
     try:
         require_well_formed(program)
         once = _once(agent)
@@ -147,7 +147,7 @@ def _digest(agent: AgentPlan, program: LocalProgram) -> str:
 
 
 def _require_owners(problem: Declaration) -> None:
-    """Refuse an agent that nobody could be: the coordinator would wait for it in vain."""
+    """Refuse a problem with an agent that dpcvx has added for slacks, since no owner can be it."""
     slacks = {slack.id: slack for slack in problem.slacks}
     for name, agent in problem.named.items():
         held = [piece.variable for piece in agent.layout.pieces if piece.variable in slacks]

@@ -1,6 +1,6 @@
-"""Classes for users on either side: `RemoteOwners` at the coordinator, `Owner` at an owner.
+"""Classes for users: `RemoteOwners` for the coordinator, and `Owner` for an owner.
 
-An owner also sees the progress of a run.
+The module also shows an owner the progress of a run.
 """
 
 from __future__ import annotations
@@ -38,34 +38,35 @@ class RemoteOwners(Remote):
     """Owners on machines of their own, which dial in: ``plan.run(executor=dp.RemoteOwners(...))``.
 
     The model needs no data here: declare private objects by shape, ``dp.Private(shape=...)``. Every
-    agent is asked by a document what it would take part in, and its owner decides. Owners keep
-    data, noise, ledgers and local variables; the result has nan in place of these.
+    owner receives an offer, a public document on the run, and decides. Owners keep their data,
+    noise, ledgers and local variables; local variables are nan in the result.
 
-    An owner that leaves is waited for. After that the run ends, nothing is repeated, and the same
-    call with the same log resumes it.
+    The coordinator waits `timeout` seconds for an owner that disconnects. Then the run ends, and
+    the same call with the same log resumes it without repeating a release.
 
     Parameters
     ----------
     listen : str
         Address of the coordinator for owners, such as ``"0.0.0.0:8443"``.
     keys : str or Path
-        The folder with the coordinator's key and certificate; see
+        Folder with the coordinator's key and certificate; see
         docs/guides/owners/administrator.md.
     log : str or Path, optional
-        A file for what owners reply, with which an interrupted run goes on. It holds nothing that
-        was not released.
+        File for the owners' replies; a run that was interrupted resumes from it. It holds only
+        released values.
     timeout : float
-        Seconds to wait for an owner to come, to answer, and to come back.
+        Seconds to wait for an owner to connect, to answer, and to reconnect.
     verbose : bool
-        Write a line to standard error when an owner comes or leaves, and whom the run waits for.
+        Write a line to standard error when an owner connects or disconnects, and when the run
+        waits for owners.
     close : bool
-        End the run in the log early, after its last round, and keep what was released. Owners who
-        come within `timeout` seconds end it as well; the others are left out.
+        End the run in the log early, after its last complete round, and keep the released values.
+        Owners that connect within `timeout` seconds end it as well; the others are left out.
 
     Raises
     ------
     ModelError
-        If an argument is none of these, or a key is missing.
+        If an argument is invalid, or a key is missing.
     """
 
     @frameless
@@ -110,16 +111,17 @@ class Owner:
     Parameters
     ----------
     policy : str or Path
-        The file, ``owner.toml``; see docs/reference/owner_toml.md for what it says.
+        File ``owner.toml``; see docs/reference/owner_toml.md for its keys.
 
     Attributes
     ----------
     policy : Policy
+        Contents of the file.
 
     Raises
     ------
     ModelError
-        If the file cannot be read, or says what no policy says.
+        If the file cannot be read, or is no valid policy.
     """
 
     @frameless
@@ -134,10 +136,10 @@ class Owner:
         """Check this owner's data, ledger and keys before a run, as text; nothing is sent.
 
         The data are read once, and compared with their declaration. Keys and certificates are
-        opened, compared with each other, and used in a connection within this process. The folder
-        of the ledger has to take a file.
+        opened, compared with each other, and used in a connection within this process. A trial file
+        is written to the ledger's folder, and removed.
 
-        Do this before taking part: whether data fit is then nobody else's to learn.
+        Call this before you join a run: if data do not fit, nobody else then learns of it.
 
         Returns
         -------
@@ -147,9 +149,9 @@ class Owner:
         Raises
         ------
         DataError
-            If data cannot be fetched, or do not fit; with the same lines.
+            If data cannot be fetched, or do not fit; the text has all lines.
         ModelError
-            If ledger or keys cannot be used; with the same lines.
+            If ledger or keys cannot be used; the text has all lines.
         """
         lines, faults = [f"agent {self.policy.agent}"], list[DpcvxError]()
 
@@ -207,38 +209,39 @@ class Owner:
         Parameters
         ----------
         address : str
-            Such as ``"wss://coordinator.example:8443"``.
+            Address of the coordinator, such as ``"wss://coordinator.example:8443"``.
         consent : callable, optional
-            Is given what is asked, an object that prints, and says whether to take part; needed
-            where the policy says ``ask = true``.
+            Function of the offered run, an object to print, that returns whether to take part;
+            needed if the policy says ``ask = true``.
         seed : int, optional
-            Noise seed, for studies on made-up data: anyone who knows it can subtract the noise.
+            Noise seed, for studies on synthetic data: anyone who knows it can subtract the noise.
         timeout : float
             Seconds to try to reach the coordinator, at first and after a loss.
         verbose : bool
-            Write a line to standard error when the connection comes or goes and when all have
-            agreed, and show how far the run is, where there is a terminal.
+            Write a line to standard error when the connection opens or is lost and when all have
+            agreed, and show the run's progress in a terminal.
 
         Returns
         -------
         OwnResult
-            With the local variables, for the owner alone. If nobody answers in time and the last
-            run in the ledger is over, it is that run's, and its `heard` is False.
+            Result with the local variables, for the owner alone. If no coordinator is reached in
+            time and the last run in the ledger is over, it is that run's result, and its `heard` is
+            False.
 
         Raises
         ------
         ModelError
-            If the policy asks and there is no `consent`, names no keys, or keys or certificates
-            cannot be used.
+            If the policy says ``ask = true`` and `consent` is missing, if it names no keys, or if
+            keys or certificates cannot be used.
         LedgerError
             If the folder of the ledger cannot be written.
         RefusedError
-            If this owner takes no part, the coordinator is a stranger, or it does not come back
-            while a run is open, or before the first one.
+            If this owner refuses the run, if another party answers, or if the coordinator is not
+            reached in time while a run is open or before the first run.
         """
         check_argument("", "seed", seed, optional(integer(0).otherwise("or None")))
         check_argument("", "timeout", timeout, POSITIVE)
-        # One thread of BLAS: its number of threads changes the rounding of its results.
+        # One BLAS thread, because the number of threads changes the rounding of results.
         one_thread = ThreadpoolController().select(user_api="blas").limit(limits=1)
         files = OwnerFiles(self.policy.ledger)
         with Shown(verbose) as shown, one_thread, ExitStack() as open_:
@@ -284,22 +287,22 @@ def session_of(
     seed: int | None = None,
     watch: Callable[[Agreement, int, int], None] | None = None,
 ) -> Session:
-    """Return an owner's side of one run between machines.
+    """Return an owner's session for a run between machines, with its keys and audit log.
 
     Parameters
     ----------
     policy : Policy
     consent : callable, optional
-        Needed where the policy says ``ask = true``.
+        Function that prompts a person; needed if the policy says ``ask = true``.
     seed : int, optional
-        Noise seed, for studies on made-up data.
+        Noise seed, for studies on synthetic data.
     watch : callable, optional
         See `Session`.
 
     Raises
     ------
     ModelError
-        If the policy names no keys, or a person has to be asked and cannot be.
+        If the policy names no keys, or says ``ask = true`` and `consent` is missing.
     """
     if policy.ask and consent is None:
         raise ModelError(
@@ -317,7 +320,7 @@ def _identity(policy: Policy) -> PartyIdentity:
     return PartyIdentity.of(policy.keys, policy.agent)
 
 
-# What is said of a text that `listening_at` does not read.
+# End of the error message for a text that `listening_at` cannot parse.
 NO_LISTENING = (
     'is no address to listen at. Write host and port, such as "0.0.0.0:8443", and IPv6 in '
     'brackets, such as "[::]:8443".'
@@ -335,7 +338,7 @@ def listening_at(listen: str) -> tuple[str, int] | None:
 
 
 def _require_log(log: str | Path | None) -> None:
-    """Refuse to close a run that has no log."""
+    """Refuse to close a run early if its log is not named or does not exist."""
     if log is None:
         raise ModelError(
             "dp.RemoteOwners(close=True) needs log=, the log of the run that is to be closed."
@@ -355,7 +358,7 @@ def telling(verbose: bool) -> Callable[[str], None]:
 
     def tell(line: str) -> None:
         if verbose:
-            with suppress(OSError, ValueError, AttributeError):  # closed, or there is none
+            with suppress(OSError, ValueError, AttributeError):  # standard error closed or missing
                 sys.stderr.write(f"{line}\n")
                 sys.stderr.flush()
 
@@ -363,11 +366,12 @@ def telling(verbose: bool) -> Callable[[str], None]:
 
 
 class Shown:
-    """Says once that all have agreed, and shows how far the run is, where there is a terminal.
+    """Display of a run for its owner: a line when all have agreed, and progress in a terminal.
 
     Parameters
     ----------
     verbose : bool
+        Whether to write anything.
     """
 
     def __init__(self, verbose: bool) -> None:
@@ -387,7 +391,7 @@ class Shown:
         self._line.__exit__(kind, error, trace)
 
     def round(self, agreed: Agreement, t: int, rounds: int) -> None:
-        """Note the beginning of a round.
+        """Show that a round begins.
 
         Parameters
         ----------
@@ -395,7 +399,7 @@ class Shown:
         t : int
             Round, from 1.
         rounds : int
-            That there are.
+            Number of rounds of the run.
         """
         many = plural(rounds, "round")
         if self._tick is None:

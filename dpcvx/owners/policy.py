@@ -1,6 +1,6 @@
-"""Decisions of an owner that no request can change.
+"""An owner's policy: decisions that no request can change, read from its file ``owner.toml``.
 
-An owner's policy as it is written down, in ``owner.toml``; see docs/reference/owner_toml.md.
+See docs/reference/owner_toml.md for the keys of the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .data_files import read_csv, read_npy, read_people
 from .faults import file_words
 from .keys import fingerprint_in
 
-# Methods that an owner takes part in unless its policy names others.
+# Methods that an owner accepts unless its policy names others.
 METHODS = (
     "ADMM", "DecentralizedGradient", "FederatedAveraging", "FederatedGradient", "LinearizedADMM",
     "ObjectivePerturbation", "OneShot", "PrimalDual",
@@ -45,8 +45,9 @@ class Held:
     Attributes
     ----------
     spec : PrivateSpec
+        Declaration of the object, with its privacy unit.
     source : Sealed
-        Fetches the values; called once per run, where the owner is.
+        Function that fetches the values; called once per run, in the owner's process.
     """
 
     spec: PrivateSpec
@@ -55,37 +56,38 @@ class Held:
 
 @dataclass(frozen=True)
 class Policy:
-    """An owner's terms.
+    """Conditions of an owner for taking part in runs.
 
     Attributes
     ----------
     agent : str
-        Its name in models, and on its certificate.
+        Name of the agent in models, and on its certificate.
     ledger : Path
         Ledger file of all runs on these data.
     epsilon, delta : float
-        Over all runs in the ledger.
+        Budget for all runs in the ledger together.
     data : mapping of str to Held
         Private objects by their names in models.
     methods : tuple of str
+        Names of the accepted methods.
     share : int
-        Among how many agents one person's data may be spread.
+        Largest number of agents that one person may have data with.
     partners : int
         Smallest number of other participants.
     max_colluders : int or None
-        Under secret sums, against so many partners that pool what they see with the coordinator
-        the budget has to hold; None for all of them, who leave no room for noise that is split.
-        Partners that the coordinator plays, or that add no noise, count among them.
+        Number of participants, colluding with the coordinator, that distributed noise must protect
+        against. None stands for all others; distributed noise is then refused. Participants that
+        the coordinator plays, or that add no noise, count as colluders.
     ask : bool
-        Show every offer to a person before taking part.
+        Whether to show every offer to a person for consent.
     reply_after : float
-        Seconds after a call at which its reply leaves; 0 for at once.
+        Replies are sent at multiples of this number of seconds after a request; 0 for at once.
     keys : Path or None
-        The folder of its key and of certificates.
+        Folder of the owner's key and of certificates.
     coordinator : str
         Fingerprint of the coordinator's certificate; empty for any that the authority signed.
     program : str
-        Digest of the program that an offer must have; empty for any. See ``model =``.
+        Digest of the program that an offer must have; empty for any program. See ``model =``.
     """
 
     agent: str
@@ -111,7 +113,7 @@ _TABLES = {"budget": _BUDGET, "accept": _ACCEPT}
 _KINDS = ("nonneg", "nonpos", "symmetric", "PSD", "bounds", "boolean", "simplex")
 _DATA = {"file", "columns", "people", "shape", "within", "norm", "rows", *_KINDS}
 _ROWS = {field.name for field in fields(Rows) if field.init}
-# Lines to write for keys that are missing.
+# Examples of lines, for messages on missing keys.
 _EXAMPLES = {
     "agent": 'agent = "north"',
     "ledger": 'ledger = "spent.jsonl"',
@@ -121,7 +123,7 @@ _EXAMPLES = {
     "file": 'file = "loads.csv"',
     "max_norm": "rows = { max_norm = 1.0 }",
 }
-# A declaration in Python, as errors quote it, and in the policy.
+# Python declarations in error messages (patterns), and their form in a policy.
 _IN_TOML = (
     (r"dp\.Within\(radius=(.*?)\)(?= must)", r"within = \1"),
     (r"dp\.(?:Within|Rows)\((\w+)=(.*?)\)(?= must)", r"\1 = \2"),
@@ -132,12 +134,12 @@ _IN_TOML = (
 
 
 def read_policy(path: str | Path) -> Policy:
-    """Return the policy in a file; paths in it are relative to its folder. No data are read.
+    """Return the policy in a file, without reading data; paths are relative to the file's folder.
 
     Raises
     ------
     ModelError
-        If the file cannot be read, or says what no policy says.
+        If the file cannot be read, or is no valid policy.
     """
     check_argument("dp.Owner", "policy", path, PATH)
     file = Path(path)
@@ -159,7 +161,7 @@ def read_policy(path: str | Path) -> Policy:
 
 
 class _File:
-    """A policy file that is being read: errors name it, and paths start at its folder."""
+    """Parser of a policy file: its errors name the file, and paths are relative to its folder."""
 
     def __init__(self, path: Path) -> None:
         self._name, self._folder = path.name, path.parent
@@ -273,7 +275,7 @@ class _File:
         dimensions: int,
         from_csv: Callable[[Path, int], Any],
     ) -> Callable[[], Any]:
-        """Return a function that fetches values: from a csv or npy file, or ``module:function``."""
+        """Return a function that fetches values from a csv or npy file, or calls a function."""
         module, colon, function = said.partition(":")
         if colon and not (self._folder / said).exists():
             return partial(_called, self._folder, module, function)
@@ -288,7 +290,7 @@ class _File:
         )
 
     def _fingerprint(self, said: Mapping[str, Any]) -> str:
-        """Return the coordinator's fingerprint in our spelling; empty if it is omitted."""
+        """Return the coordinator's fingerprint as ``sha256:...``; empty if it is omitted."""
         if said.get("coordinator", "") == "":
             return ""
         fingerprint = fingerprint_in(self._text(said, "coordinator"))
@@ -380,6 +382,7 @@ def require_model(path: Path) -> None:
     Raises
     ------
     ModelError
+        If there is no such file.
     """
     if not path.is_file():
         missing = "does not exist" if not path.exists() else "is no file"
@@ -390,15 +393,15 @@ def require_model(path: Path) -> None:
 
 
 def model_plan(path: Path) -> Terms:
-    """Return the plan that a model file calls `plan`: the file is run, so it must be trusted.
+    """Execute a model file, which must be trusted, and return its variable `plan`.
 
     Raises
     ------
     ModelError
-        If there is none, or the file raises an error, which is named with its line.
+        If there is no such file or variable, or if the file raises an error; it names the line.
     """
     require_model(path)
-    script = str(path.absolute())  # as python names scripts to them
+    script = str(path.absolute())  # the form in which Python names a script in tracebacks
     fault: str | None = None
     try:
         with beside(path.parent):
@@ -418,9 +421,9 @@ def model_plan(path: Path) -> Terms:
 
 
 def _fault_of_script(error: BaseException, script: str) -> str:
-    """Return a sentence on the error of a script, with the last line of the script that led to it.
+    """Return a sentence on a script's error, with the last line of the script in the traceback.
 
-    A model has no data, so its texts may be repeated.
+    A model has no data, so the sentence may quote the error's message.
     """
     if isinstance(error, SyntaxError) and error.filename == script:
         return f"It is no Python in line {error.lineno}: {error.msg}."
@@ -437,7 +440,7 @@ def _fault_of_script(error: BaseException, script: str) -> str:
 
 
 def _near(name: str, names: Sequence[str]) -> str:
-    """Return what to write in place of a name that is none of these."""
+    """Return a text that proposes the nearest of the valid names, and lists all of them."""
     near = difflib.get_close_matches(name, names, n=1)
     return f"{f'Write {near[0]}. ' if near else ''}The keys are {', '.join(names)}"
 
@@ -448,7 +451,7 @@ def _begun_small(error: Exception) -> str:
 
 
 def _in_toml(error: Exception) -> str:
-    """Return what an error says, with declarations as a policy has them."""
+    """Return an error's message with Python declarations rewritten as lines of a policy."""
     text = str(error)
     for written, in_policy in _IN_TOML:
         text = re.sub(written, in_policy, text)
@@ -482,11 +485,12 @@ def _called(folder: Path, module: str, function: str) -> Any:
 
 @contextmanager
 def beside(folder: Path) -> Iterator[None]:
-    """Find modules in a folder first, as Python does for a script's own.
+    """Search imported modules in a folder first, as Python does for a script's folder.
 
     Parameters
     ----------
     folder : Path
+        Folder to put in front of `sys.path`.
     """
     directory = str(folder.absolute())
     sys.path.insert(0, directory)

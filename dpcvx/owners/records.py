@@ -1,9 +1,9 @@
-"""The closed table of what may cross between owners: records by their names on the wire.
+"""The closed table of records that may be sent between owners, by their names on the wire.
 
-A name stands for one class with the fields that it has, in their order. A change of either changes
-the format: raise the version in `dpcvx.owners.wire`.
+A name stands for one class, with its fields in their order. If you change the fields or their
+order, the format changes: raise the version in `dpcvx.owners.wire`.
 
-Which methods can be run between owners, and why others cannot.
+A second table lists the methods that can run between owners, and the reasons why others cannot.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ from ..sensitivity.release_once import Once
 from ..sensitivity.second_moments import Scaled
 from . import messages
 
-# Methods that can be run between owners, with a number that is raised whenever what an agent's
-# turn does with a message changes: parties of different numbers would compute different things.
+# Methods that can run between owners, with the revision of their local updates. Raise it when a
+# local update treats a message differently: parties of different revisions would not fit together.
 REVISIONS: Mapping[type[Algorithm[Any, Any]], int] = {
     LinearizedADMM: 1,
     ADMM: 1,
@@ -73,7 +73,7 @@ REVISIONS: Mapping[type[Algorithm[Any, Any]], int] = {
     DecentralizedGradient: 1,
     PrimalDual: 1,
 }
-# Of these an owner can derive by itself what one change does to the answer.
+# Kinds of queries whose sensitivity an owner can derive without the coordinator.
 _QUERIES = {
     Gradient, Step, Summand, DataCurvature, MomentsTerm, LocalSolution, ReleasedData, RecordsAbove,
     CurvatureSums, LearnedGradient, LearnedSummand, PerturbedMinimizer,
@@ -115,7 +115,7 @@ def obstacle(algorithm: Algorithm[Any, Any], observer: str) -> str:
 
 
 def sums_in_secret(algorithm: Algorithm[Any, Any]) -> bool:
-    """Return whether a method forms sums in secret, with noise that is split or without."""
+    """Return whether a method uses secure aggregation, with distributed noise or without."""
     return getattr(algorithm, "sharing", None) is not None
 
 
@@ -146,7 +146,7 @@ RECORDS: Mapping[str, type] = {
     "split": SplitNoise,
     "limit": Truncation,
     "linear term": LinearTerm,
-    # Methods, and what they are made of.
+    # Methods, and the types of their fields.
     "LinearizedADMM": LinearizedADMM,
     "ADMM": ADMM,
     "FederatedAveraging": FederatedAveraging,
@@ -168,7 +168,7 @@ RECORDS: Mapping[str, type] = {
     "growing penalty": penalties.Growing,
     "residual balancing": penalties.ResidualBalancing,
     "spectral penalty": penalties.Spectral,
-    # What methods send.
+    # Messages and replies of methods.
     "broadcast": Broadcast,
     "local copy": LocalCopy,
     "heard": Heard,
@@ -191,7 +191,7 @@ RECORDS: Mapping[str, type] = {
     "share": Share,
     "partial": Partial,
     "answer": Answer,
-    # What coordinator and owners say.
+    # Messages between coordinator and owners.
     "hello": messages.Hello,
     "offer": messages.Offer,
     "line": messages.Line,
@@ -208,7 +208,7 @@ RECORDS: Mapping[str, type] = {
     "account": messages.FinalAccount,
     "over": messages.RunOver,
     "entry": Entry,
-    # What a coordinator's log has.
+    # Entries of a coordinator's log.
     "begun": messages.RunBegun,
     "exchange": messages.Exchange,
     "answers": messages.Answers,
@@ -216,7 +216,7 @@ RECORDS: Mapping[str, type] = {
     "parted": messages.Parted,
 }
 KINDS: Mapping[type, str] = {kind: name for name, kind in RECORDS.items()}
-# What fields declare by what it does, and the records that do it.
+# Protocols and base classes that fields declare as their types, with the records that fit them.
 RULES: Mapping[Any, tuple[type, ...]] = {
     StepRule: (
         steps.Constant, steps.Geometric, steps.Smooth, steps.Sqrt, steps.StronglyConvex,

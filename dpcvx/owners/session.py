@@ -1,6 +1,6 @@
-"""One owner's side of a conversation, whatever carries the frames.
+"""An owner's side of a conversation with the coordinator, over any transport of frames.
 
-A call is known by its run, round and exchange. Asked again, the owner gives the same bytes again.
+Run, round and message round identify a call. The owner answers a repeated call with equal bytes.
 """
 
 from __future__ import annotations
@@ -53,39 +53,39 @@ from .policy import Policy
 from .records import sums_in_secret
 
 Array = NDArray[np.float64]
-# A place after all exchanges of a round.
+# Position after all message rounds of a round.
 _LATE = 1 << 20
-# Characters of a reason that an owner reads as it is; of a longer one the log has all.
+# Largest number of characters of a reason that an error quotes; longer ones are in the log alone.
 _SHORT = 500
 
 
 class Session:
-    """Takes part in one run after the other, as an owner's policy allows.
+    """An owner's participation in runs, one after the other, under its policy.
 
     Parameters
     ----------
     policy : Policy
     consent : callable
-        Asked with every `Agreement` before anything is charged; False declines.
+        Function of an `Agreement` that returns whether to take part, called before any charge.
     seed : int, optional
         Noise seed, for studies and tests: anyone who knows it can subtract the noise.
     record : bool
-        Keep what left in `result`.
+        Whether to keep the released values in `result`.
     identity : PartyIdentity, optional
-        The owner's keys, by which the others know its masks, and it knows theirs. Without, keys of
-        masks are not signed: between owners of one process only.
+        Keys that sign this owner's mask key and verify the others'. If omitted, mask keys are not
+        signed, which suits owners in one process only.
     watch : callable, optional
-        Is told, before each turn, what was agreed, the round, and how many there are.
+        Called before each local update with the agreement, the round, and the number of rounds.
     audit : AuditLog, optional
-        Keeps who asked for what, and when; for requests that `reply` takes.
+        Log of the requests that `reply` receives, with their times.
 
     Attributes
     ----------
     identity : PartyIdentity or None
     result : OwnResult or None
-        Once a run has ended here.
+        Result of the last run that ended in this session; None before.
     refusal : RefusedError or None
-        Why this owner takes no part, or did not go on.
+        Error for which this owner takes no part or does not continue; None otherwise.
     """
 
     def __init__(
@@ -115,8 +115,8 @@ class Session:
         self._reply, self._place, self._rounds = b"", (0, -1), 0
         self._reached = 0  # round of an interrupted run that is resumed
         self._ending: Ending | None = None
-        self._last_word = b""  # on a run that has ended here
-        self._told = False  # that the run is over for all
+        self._last_word = b""  # answer to the offer of a run that has ended here
+        self._told = False  # whether the coordinator has sent the end of the run for all
 
     @property
     def over(self) -> bool:
@@ -130,7 +130,7 @@ class Session:
     def handle(self, frame: bytes) -> bytes:
         """Return the answer to a frame. An error is sent as a code; the owner's log has details.
 
-        A session that has refused, or was told the end, says that again whatever is asked.
+        A session that has refused repeats its refusal for every further frame.
         """
         if self.refusal is not None:
             return wire.encode(Refusal(self.refusal.code))
@@ -162,9 +162,9 @@ class Session:
         return wire.encode(Refusal(code))
 
     def reply(self, frame: bytes) -> bytes:
-        """Return the answer to a frame, at the time that the policy says.
+        """Return the answer to a frame, at a time that the policy's `reply_after` sets.
 
-        That the run is over depends on no data, and is answered at once.
+        The answer to the end of a run does not depend on data, and is sent at once.
         """
         called = time.monotonic()
         self._arrived = 0.0 if self._audit is None else self._audit.now()
@@ -174,31 +174,32 @@ class Session:
             steps = (time.monotonic() - called) // step + 1
             time.sleep(max(called + steps * step - time.monotonic(), 0.0))
             if self._audit is not None:
-                with suppress(OSError, LedgerError):  # the next request says so
+                with suppress(OSError, LedgerError):  # the next request raises the error
                     self._audit.add("reply", self._arrived + steps * step)
         self._arrived = 0.0
         return answer
 
     def met(self, address: str, coordinator: str, uses: str) -> None:
-        """Keep whom a connection leads to.
+        """Log a new connection to a coordinator.
 
         Parameters
         ----------
         address : str
+            Address of the coordinator.
         coordinator : str
-            Fingerprint of its certificate.
+            Fingerprint of the coordinator's certificate.
         uses : str
-            Version in the owner's message.
+            Version that the coordinator names.
         """
         facts = {"agent": self.policy.agent, "address": address, "version": uses}
         event("connected", facts)
         if self._audit is not None:
-            with suppress(OSError, LedgerError):  # the next request says so
+            with suppress(OSError, LedgerError):  # the next request raises the error
                 facts = {"address": address, "coordinator": coordinator, "uses": uses}
                 self._audit.add("connected", self._audit.now(), **facts)
 
     def _audit_request(self, said: object) -> None:
-        """Keep a request before anything is computed for it."""
+        """Write a request to the audit log, before anything is computed for it."""
         if self._audit is None or not self._arrived:
             return
         if not self._opened:
@@ -220,7 +221,7 @@ class Session:
         self._audit.add("request", arrived, **facts)
 
     def _self_description(self) -> dict[str, Any]:
-        """Return who keeps the log, and the runs that the ledger had before it."""
+        """Return the audit log's facts on this owner, and on runs in the ledger before the log."""
         assert self._audit is not None
         identity, ledger = self.identity, self.policy.ledger
         printed = "" if identity is None else fingerprint_of(identity.certificate.encode())
@@ -234,12 +235,12 @@ class Session:
     def _audit_refusal(self, code: str) -> None:
         if self._audit is None or not self._arrived:
             return
-        with suppress(OSError, LedgerError):  # it may be what is refused
+        with suppress(OSError, LedgerError):  # a fault of the log may be the reason of the refusal
             run = "" if self._agreed is None else self._agreed.offer.run
             self._audit.add("refused", code=code, run=run, arrived=said_time(self._arrived))
 
     def _require_same_versions(self, offer: Offer) -> None:
-        """Refuse to resume a run where repeated values could differ in their bits."""
+        """Refuse to resume a run under other versions: repeated values could differ slightly."""
         if self._audit is None:
             return
         began, now = self._audit.begun_with(offer.run), versions()
@@ -254,7 +255,7 @@ class Session:
             )
 
     def close(self) -> None:
-        """Let the ledger go, and forget the data."""
+        """Close the ledger and the audit log, and drop the data."""
         self._open.close()
         if self._audit is not None:
             self._audit.close()
@@ -358,7 +359,7 @@ class Session:
         )
 
     def _partnered(self, said: Partners, frame: bytes, agreed: Agreement) -> bytes:
-        """Take the keys of all others, of owners that accepted the same document, once per run."""
+        """Verify and store all owners' mask keys, once per run; all must have this document."""
         names = [name for name, _ in agreed.offer.parts]
         if self._masker is None or [key.agent for key in said.keys] != names:
             raise refused("partners", "keys for masks")
@@ -397,26 +398,26 @@ class Session:
         self.result = None if ending is None else ending.own
 
     def _parted(self, said: RunOver, frame: bytes) -> bytes:
-        """Handle the end of a run for all; refuse it for an open or another run."""
+        """Confirm that a run is over for all parties; refuse if it is open here or another run."""
         if not self.settled() or self._ending is None or said.run != self._ending.end.run:
             raise refused("order", "no such run")
         self._told = True
         return frame
 
     def _finished(self, agreed: Agreement) -> bytes:
-        """Return the answer to an offer of a run that has ended here, if others do not know yet."""
+        """Return the answer to a repeated offer of a run that has ended here; empty for others."""
         ending = self._kept.ending()
         this = (agreed.offer.run, agreed.part.fingerprint)
         if ending is None or (ending.end.run, ending.fingerprint) != this:
             return b""
         self._take(ending)
-        # With its key: others may have to compute their masks again.
+        # The answer has this owner's mask key: others may need it to recompute their masks.
         position = (ending.end.rounds, _LATE)
         self._last_word = self._said(agreed, self._masks(agreed, True), ending.covered, position)
         return self._last_word
 
     def _masks(self, agreed: Agreement, begun: bool) -> Masker | None:
-        """Return the masks of a run, by the key beside the ledger; None without secret sums.
+        """Return a run's masks from its key file; None for a method without secure aggregation.
 
         Parameters
         ----------
@@ -463,7 +464,7 @@ class Session:
         sources = [self.policy.data[s.name].source for s in agreed.agent.program.form.private]
         start = begin([agreed.part], journal, self._seed is not None)
         begun = start.agents[0]
-        # Noise of a seed follows from the whole plan, as where all agents are in one place.
+        # Seeded noise depends on the whole plan's fingerprint, as in runs within one process.
         part = replace(agreed.part, fingerprint=agreed.offer.plan)
         gate = gate_of([part], [begun], journal=journal, seed=self._seed, record=self._record)
         make = worker_of([part], [sources], gate)
@@ -496,11 +497,12 @@ class Session:
             message = masked(message, self._masker)
         if self._watch is not None:
             self._watch(agreed, said.t, self._rounds)
-        with self._journal.exchange():  # on disk before the reply is anybody's
+        with self._journal.exchange():  # the charge is on disk before the reply is sent
             (acted,) = self._worker.act(said.t, said.k, [message])
         self._kept.lines = self._journal.lines
         if self._masker is not None:
-            # After the ledger: a process that ends between the two draws no second value.
+            # After the ledger: a process that dies in between finds its charge, and draws no
+            # second value.
             self._masker.keep()
         assert acted is not None
         content = acted.message if self._masker is None else unsent(acted.message)
@@ -530,7 +532,7 @@ class Session:
             tuple(report.releases),
         )
         ending = Ending(agreed.part.fingerprint, said, account, result, self._rounds)
-        # On disk before the ledger says that the run is over: asked again, the same is said again.
+        # On disk before the ledger records the end, so that a repeated request gets equal bytes.
         self._kept.finish(ending)
         self._journal.end(said.status, said.rounds)
         self._kept.lines = self._journal.lines
@@ -540,20 +542,23 @@ class Session:
 
 
 def require_sum(message: object, agreed: Agreement, t: int) -> None:
-    """Refuse a secret sum that is not the one of this round, and to send a term without one.
+    """Refuse a query for a summand without this round's secure aggregation, or with another one.
 
     Parameters
     ----------
     message : object
+        Message of the method.
     agreed : Agreement
     t : int
+        Round.
 
     Raises
     ------
     RefusedError
+        With code "nonsense".
     """
     if not isinstance(message, tuple) and not hasattr(message, "sums"):
-        return  # where the point has moved to: nothing is added up
+        return  # a message with the new point requests no summand
     sums = message[0] if isinstance(message, tuple) else getattr(message, "sums", None)
     names = tuple(name for name, _ in agreed.offer.parts)
     sharing = getattr(agreed.offer.algorithm, "sharing", None)
@@ -564,7 +569,7 @@ def require_sum(message: object, agreed: Agreement, t: int) -> None:
 
 
 def _file_of(run: str) -> str:
-    """Return the stem of a run's mask files: a digest, since the coordinator chooses the name."""
+    """Return the name of a run's mask files: a digest, since the coordinator names the run."""
     return wire.digest(run)[:24]
 
 
@@ -574,7 +579,7 @@ def _publics(said: Partners) -> list[tuple[str, str, str]]:
 
 
 def _shared(answer: Answer, agreed: Agreement) -> Answer:
-    """Return the part of the result that reveals nothing about local variables."""
+    """Return the shared components of an agent's iterates, without its local variables."""
     shared = agreed.agent.program.shared
     return Answer(answer.last[shared], answer.average[shared], answer.weight)
 

@@ -1,10 +1,10 @@
 """Checks that a program received as bytes is one that the compiler could have made.
 
-Everything that sensitivities are derived from rests on it: matrices of the right shapes, every
-atom named once per combination and defined before it is used, arguments and static data of the
-kinds that its rule knows. The types of all fields were checked when the program was read.
+The derivation of sensitivities rests on these checks: matrices have the right shapes, a combination
+names an atom at most once and after its definition, and arguments and static data fit the atom's
+rule. `dpcvx.owners.wire` has checked the types of all fields before.
 
-Values from elsewhere are checked to be numbers that can be computed with.
+Received values are checked to be finite numbers whose squares are finite.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from ..model.private_constraints import PrivateConstraint
 from ..model.spec import PrivateSpec
 from .messages import refused
 
-# Entries of one array, zeros that take no memory among them.
+# Largest number of entries of an array, including arrays of zeros that take no memory.
 LARGEST = 50_000_000
-# Beyond this numbers have no square, and bounds that are computed from them are none.
+# Squares of larger numbers overflow, and so do bounds that are computed from them.
 _HUGE = 1e150
 _LONGEST_NAME = 200
 
 
 def require_well_formed(local: LocalProgram) -> None:
-    """Refuse what no compiler makes, and what is larger than owners take.
+    """Refuse a program that the compiler cannot have made, or that is too large for owners.
 
     Raises
     ------
@@ -73,13 +73,14 @@ def require_well_formed(local: LocalProgram) -> None:
 
 
 def require_small(count: int, what: str) -> None:
-    """Refuse a count of entries that would fill an owner's memory: a few bytes can state it.
+    """Refuse a number of entries that would fill an owner's memory, since few bytes can state it.
 
     Parameters
     ----------
     count : int
+        Number of entries.
     what : str
-        Name of the counted things.
+        Name of the entries in the error.
 
     Raises
     ------
@@ -101,14 +102,14 @@ def _text(name: str) -> None:
 
 def _size(shape: Sequence[int], what: str) -> int:
     _require(len(shape) <= 2 and all(n >= 0 for n in shape), what)
-    for count in (*shape, math.prod(shape)):  # an empty array may have long sides
+    for count in (*shape, math.prod(shape)):  # an empty array may have a long dimension
         require_small(count, f"entries of {what}")
     return math.prod(shape)
 
 
 def _vector(v: NDArray[np.float64], n: int, what: str) -> None:
     _require(v.shape == (n,), what)
-    # Zeros that take no memory would take some if they were looked through.
+    # A check of zeros that take no memory would allocate memory for them.
     _require(is_blank(v) or (np.isfinite(v).all() and not (np.abs(v) > _HUGE).any()), what)
 
 
@@ -118,9 +119,9 @@ def _index(v: NDArray[np.intp], limit: int | None, what: str) -> None:
 
 
 def all_differ(v: NDArray[np.integer]) -> bool:
-    """Return whether no number occurs twice.
+    """Return whether no number occurs twice in a vector.
 
-    By order: `numpy.unique` hashes, which is slower here, and how much depends on the numbers.
+    Sorting is faster here than `numpy.unique`, whose hash takes a time that depends on the numbers.
     """
     ordered = np.sort(v)
     return bool((ordered[1:] > ordered[:-1]).all())
@@ -142,7 +143,7 @@ def _matrix(
 
 
 def _once(M: sp.csr_array | sp.csc_array) -> bool:
-    """Return whether no entry is stored twice."""
+    """Return whether a sparse matrix stores no entry twice."""
     minor = M.shape[1] if M.format == "csr" else M.shape[0]
     major = np.repeat(np.arange(M.indptr.size - 1, dtype=np.int64), np.diff(M.indptr))
     places = major * max(1, minor) + M.indices
@@ -180,7 +181,7 @@ def _form(form: NormalForm) -> None:
 
 
 def _combination(u: Combination, form: NormalForm, sizes: Sequence[int]) -> int:
-    """Check a combination, and return its size; `sizes` are those of the atoms before it."""
+    """Check a combination, and return its size; `sizes` has the sizes of all earlier atoms."""
     m = _size(u.shape, "a shape")
     if u.F is not None:
         _matrix(u.F, (m, form.n), "F")
@@ -209,7 +210,7 @@ def _atom(atom: Atom, form: NormalForm, sizes: Sequence[int]) -> None:
         raise refused("malformed", what)
     _require(all(map(math.prod, shapes)), "an argument without entries")
     try:
-        # Not by its value: few bytes say zeros that take hours to multiply.
+        # Only the shape is computed: few bytes can state zeros that take hours to multiply.
         shape = rule.shape(shapes, atom.data)
     except ValueError:
         raise refused("malformed", "arguments that do not fit") from None
@@ -227,7 +228,7 @@ def _layout(layout: Layout) -> None:
 
 
 def _limit(limit: PrivateConstraint, local: LocalProgram) -> None:
-    """Check a constraint with private data: its rows, and their dependence on the data."""
+    """Check a constraint with private data: its variables, rows, and dependence on the data."""
     _layout(limit.layout)
     held = {piece.variable: piece for piece in local.layout.pieces}
     for piece in limit.layout.pieces:
@@ -267,17 +268,17 @@ def _cone_program(data: ConeData, n: int) -> None:
         _require(abs(data.P - data.P.T).max() == 0, "a quadratic part")
 
 
-# Squares of larger numbers are none.
+# Squares of larger numbers overflow.
 HUGE = 1e150
 
 
 def are_numbers(message: object) -> bool:
-    """Return whether all floats of a message are finite, with squares that are.
+    """Return whether all floats of a message, at any depth, are finite and have finite squares.
 
     Parameters
     ----------
     message : object
-        A record, or what records are made of; floats at any depth count.
+        Record, or a value that a field of a record may have.
     """
     floats = (array for array in _arrays(message) if array.dtype.kind == "f")
     return all(bool((np.abs(array) < HUGE).all()) for array in floats)

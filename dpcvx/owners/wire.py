@@ -3,7 +3,7 @@
 A frame is a header of 48 bytes, a tree and arrays, one after the other:
 
 ======  =====  ==========================================================================
-offset  bytes  what
+offset  bytes  content
 ======  =====  ==========================================================================
 0       4      ``dpxB``: the format and its version
 4       4      length of the tree, unsigned, little-endian
@@ -13,15 +13,15 @@ offset  bytes  what
                the arrays, little-endian, in the order of their names in the tree
 ======  =====  ==========================================================================
 
-In the tree numbers, texts, true, false and null stand for themselves. All else is a list that
-begins with its kind: ``["()", ...]`` a tuple, ``["[]", ...]`` a list, ``["#", type, shape, order]``
-the next array, ``["0", shape]`` zeros that take no memory, ``["csr", shape, data, indices,
-indptr]`` and ``"csc"`` sparse matrices, ``["float", "nan"]`` numbers that JSON does not have,
-``["slice", start, stop, step]``, ``["rule", name]`` an atom, ``["outcome", name]`` how a solve
-ended; any other kind is a record by its name in `RECORDS`, with its fields in their order.
+In the tree, numbers, texts, true, false and null stand for themselves. Any other value is a list
+that begins with its kind: ``["()", ...]`` is a tuple, ``["[]", ...]`` a list, ``["#", type, shape,
+order]`` the next array, ``["0", shape]`` zeros that take no memory, ``["csr", shape, data, indices,
+indptr]`` and ``"csc"`` sparse matrices, ``["float", "nan"]`` a number that JSON does not have,
+``["slice", start, stop, step]`` a slice, ``["rule", name]`` an atom's rule, ``["outcome", name]``
+the outcome of a solve. Any other kind is the name of a record in `RECORDS`, followed by its fields.
 
-A kind that is not in that table can be neither written nor read. Every field of a record must be of
-the type that the record declares.
+A record that is not in that table can be neither written nor read. Every field of a record must be
+of the type that the record declares.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ from .records import KINDS, RECORDS, RULES
 
 MAGIC = b"dpxB"
 _HEADER = struct.Struct("<4sIQ32s")
-# Bytes that a frame has at least.
+# Smallest number of bytes of a frame.
 HEADER = _HEADER.size
-# Nothing larger is read: bytes of a frame, and entries of an array of zeros.
+# Largest number of bytes of a frame, and of entries of an array of zeros.
 LARGEST = 1 << 30
 _DEEPEST = 60
 _BEYOND = 1 << 63
@@ -64,19 +64,20 @@ _DTYPES = {kind: np.dtype(kind) for kind in ("<f8", "<i8", "<i4", "<u8")}
 
 
 def encode(value: Any, largest: float = LARGEST) -> bytes:
-    """Return the frame of a record, or of anything that records are made of.
+    """Encode a record, or a value that a record's field may have, as a frame.
 
     Parameters
     ----------
     value : object
+        Record or value.
     largest : float
-        Bytes that the frame may have: fewer where it is sent, any number in a file of one's own.
+        Largest number of bytes of the frame; infinite for a file that only its writer reads.
 
     Raises
     ------
     RefusedError
-        With code "unreadable", if it holds something that no frame can; "large", if the frame
-        would have too many bytes.
+        With code "unreadable", if the value holds a type that no frame can hold; with code "large",
+        if the frame would have too many bytes.
     """
     arrays: list[bytes] = []
     tree = json.dumps(_written(value, arrays, 0), separators=(",", ":"), ensure_ascii=False)
@@ -87,20 +88,20 @@ def encode(value: Any, largest: float = LARGEST) -> bytes:
 
 
 def decode(frame: bytes | memoryview, largest: float = LARGEST) -> Any:
-    """Return the content of a frame.
+    """Decode the record or value in a frame.
 
     Parameters
     ----------
     frame : bytes or memoryview
     largest : float
-        Bytes that it may have; see `encode`.
+        Largest number of bytes of the frame; see `encode`.
 
     Raises
     ------
     RefusedError
-        With code "version" if it is of another version, "altered" if it is not what was written,
-        "large" if it or an array in it is too large, "unreadable" if it says what no frame of this
-        version says.
+        With code "version" if the frame is of another version of the format, "altered" if its
+        length or digest does not match, "large" if the frame or an array in it is too large,
+        "unreadable" if its contents are invalid.
     """
     view = memoryview(frame)
     if len(view) < _HEADER.size or view[:3] != MAGIC[:3]:
@@ -121,7 +122,7 @@ def decode(frame: bytes | memoryview, largest: float = LARGEST) -> Any:
     except RefusedError:
         raise
     except (DpcvxError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as e:
-        # Whatever a constructor says of what does not fit it.
+        # Constructors raise errors of all these types for invalid fields.
         raise refused(
             "unreadable", f"the contents do not form a record: {type(e).__name__}"
         ) from None
@@ -131,7 +132,7 @@ def decode(frame: bytes | memoryview, largest: float = LARGEST) -> Any:
 
 
 def frames_in(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield consecutive frames of a file with their places, as long as they are complete.
+    """Yield the complete frames at the beginning of a file, each with its offset in bytes.
 
     Parameters
     ----------
@@ -146,7 +147,7 @@ def frames_in(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def size_in(front: bytes) -> int:
-    """Return the bytes of the frame that begins like this; 0 if it is too short to say."""
+    """Return a frame's number of bytes from its header; 0 if the header is not complete."""
     if len(front) < HEADER:
         return 0
     _, length, more, _ = _HEADER.unpack_from(front)
@@ -154,12 +155,12 @@ def size_in(front: bytes) -> int:
 
 
 def digest(value: Any) -> str:
-    """Return a digest that equal values share."""
+    """Return the BLAKE2b digest of a value's frame, in hexadecimal digits."""
     return hashlib.blake2b(encode(value), digest_size=32).hexdigest()
 
 
 def portable(local: LocalProgram) -> LocalProgram:
-    """Return the program with variables by position: cvxpy's ids hold in one process only."""
+    """Return the program with variables numbered by position: cvxpy's ids vary by process."""
     places = {p.variable: k for k, p in enumerate(local.layout.pieces)}
 
     def moved(layout: Layout) -> Layout:
@@ -228,7 +229,7 @@ def _whole(value: Any) -> int:
 
 
 class _Reader:
-    """Reads one tree; arrays are copied, so that nothing can change them from outside."""
+    """Reader of one tree; it copies arrays, so that later changes of the frame do not matter."""
 
     def __init__(self, raw: memoryview) -> None:
         self.rest = raw
@@ -241,7 +242,7 @@ class _Reader:
         if type(tree) is int:
             return _whole(tree)
         if isinstance(tree, str):
-            tree.encode()  # JSON can escape halves of characters, which no text has
+            tree.encode()  # raises for a lone surrogate, which JSON can escape
             return tree
         if tree is None or tree is True or tree is False:
             return tree
@@ -285,7 +286,7 @@ class _Reader:
     ) -> sp.csr_array | sp.csc_array:
         sizes, read = _sides(shape), [self.read(part, 0) for part in (data, indices, indptr)]
         values, index, ends = read
-        # scipy's own checks let some arrays pass that end the process: it sees none unchecked.
+        # Some invalid arrays pass scipy's checks and then crash the process: check them here.
         good = (
             len(sizes) == 2
             and all(isinstance(part, np.ndarray) and part.ndim == 1 for part in read)
@@ -317,14 +318,14 @@ def _text(value: Any) -> str:
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
-    """Return the shape of an array; count its entries, also those without bytes in a frame."""
+    """Return the shape of an array; refuse too many entries, even if they take no bytes."""
     sizes = _sides(shape)
     _require_small(math.prod(sizes), "entries of an array")
     return sizes
 
 
 def _sides(shape: Any) -> tuple[int, ...]:
-    """Return the shape of a sparse matrix; only entries stored in the frame count."""
+    """Return the shape of a matrix; refuse a too large dimension, but not the number of entries."""
     if not isinstance(shape, list) or len(shape) > 4:
         raise refused(
             "unreadable", "a shape was expected: a list of at most 4 whole numbers from 0 on"
@@ -343,7 +344,7 @@ def _require_small(count: int, what: str, largest: float = LARGEST) -> None:
 
 
 def _finite(value: float) -> float:
-    if not math.isfinite(value):  # JSON of Python has them, and this format says them otherwise
+    if not math.isfinite(value):  # Python's JSON reads them; this format has the kind "float"
         raise refused(
             "unreadable", "a finite number was expected, or 'nan', 'inf' or '-inf' as text"
         )
@@ -375,10 +376,10 @@ _SINGLE: dict[str, Callable[..., Any]] = {
 
 
 class _NoGraphs:
-    """For networkx, which methods import for the type checker alone: no frame has a graph of it."""
+    """Placeholder for networkx, which methods import only for type hints; no frame has a graph."""
 
     class Graph:
-        """Nodes of no value."""
+        """Placeholder for `networkx.Graph`; no value is an instance."""
 
 
 Check = Callable[[Any], bool]
@@ -386,7 +387,7 @@ Check = Callable[[Any], bool]
 
 @dataclass(frozen=True, eq=False)
 class _Form:
-    """A kind of record: its class, names and types of its fields, and what these let pass."""
+    """Kind of record: its class, the names and types of its fields, and checks of their values."""
 
     cls: type
     names: tuple[str, ...]
@@ -400,7 +401,7 @@ class _Form:
             if not fits(value):
                 raise refused("unreadable", "a field has another type than its kind declares")
         made = self.cls(**dict(zip(self.names, values, strict=True)))
-        # A record that is written differently than it was read would have two digests.
+        # If a constructor changed a field, one record would have two different digests.
         for name, value in zip(self.names, values, strict=True):
             field_value = getattr(made, name)
             if field_value is not value and (
@@ -418,7 +419,7 @@ def _form(cls: type) -> _Form:
 
 
 def check_of(hint: Any) -> Check:
-    """Return whether values are of the type that a record's field declares.
+    """Return a function that tells whether a value is of the type that a record's field declares.
 
     Parameters
     ----------
@@ -428,12 +429,12 @@ def check_of(hint: Any) -> Check:
     Returns
     -------
     callable
-        Takes a value.
+        Function of a value that returns a truth value.
     """
     origin, inside = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return _is_static
-    if hint is object:  # what methods send: records again, and what these are made of
+    if hint is object:  # messages of methods: records, or values of their fields
         return lambda value: True
     if origin in (typing.Union, types.UnionType):
         each = tuple(map(check_of, inside))
@@ -459,7 +460,7 @@ def check_of(hint: Any) -> Check:
         return lambda value: value is None
     if hint is float:
         return lambda value: type(value) in (float, int)
-    if hint is Rule:  # one of the package's own: they are decoded by name
+    if hint is Rule:  # decoded by name, so it is always a rule of the package
         return lambda value: isinstance(value, Rule)
     rule = RULES.get(hint if origin is None else origin)
     if rule is not None:
@@ -470,7 +471,7 @@ def check_of(hint: Any) -> Check:
 
 
 def _is_static(value: Any) -> bool:
-    """Return whether values are static data of atoms: numbers, truth values, axes."""
+    """Return whether a value is static data of an atom: None, a number, a bool, or their tuples."""
     if type(value) is tuple:
         return all(map(_is_static, value))
     return value is None or type(value) in (bool, int, float)
