@@ -1,4 +1,4 @@
-"""Small polyhedra: the dual active-set method of DAQP, which ends at an exact vertex or face."""
+"""Projections onto small polyhedra by DAQP's dual active-set method, exact on a vertex or face."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _TOLERANCE = 1e-12
 _OPTIMAL = 1
 _EQUALITY = 5
 _INFINITE = 1e30
-# Larger numbers have squares that are none.
+# Squares of much larger numbers overflow.
 LARGEST = 1e100
 T = TypeVar("T")
 
 
 def attempt(ask: Callable[[], T]) -> T | None:
-    """Return the answer of a solver; None if it raises, which is no reason to end a run.
+    """Call a solver and return its answer; None if it raises, since other solvers may succeed.
 
-    Panics of compiled code derive from BaseException. Interrupts and exhausted memory are raised
-    again.
+    Panics of compiled code derive from BaseException, so these are caught. Interrupts and errors of
+    exhausted memory are raised again.
     """
     try:
         return ask()
@@ -40,16 +40,17 @@ def attempt(ask: Callable[[], T]) -> T | None:
 
 
 class SolverAnswer(NamedTuple):
-    """Answer of a solver, with its distance from the conditions of optimality.
+    """Answer of a solver, with its errors in the conditions of optimality.
 
     Attributes
     ----------
     y : ndarray, shape (n,)
+        Minimizer.
     value, gap, residual : float
-        Objective; its distance from the dual one; largest violation of a constraint or of
-        stationarity.
+        Primal objective; its distance from the dual objective; largest violation of a constraint
+        or of stationarity.
     status : object
-        The solver's own word.
+        Status in the solver's own terms.
     """
 
     y: Array
@@ -62,19 +63,20 @@ class SolverAnswer(NamedTuple):
 class ActiveSet:
     """``minimize 1/2 x'(P + diag(D)) x + (q + c)'x`` over a polyhedron, D > 0.
 
-    Every call starts from nothing: answers depend on the arguments alone. Results that follow from
-    the weights, such as the solver's factors, are stored for the last weights.
+    No call starts from the active set of the last one, so answers depend on the arguments alone.
+    Quantities that depend on D only, such as the solver's factors, are kept for the last D.
 
     Parameters
     ----------
     data : ConeData
-        P, q and rows ``b - A x >= 0``, or ``= 0`` in the first ones; no auxiliary columns.
+        P, q and rows ``b - A x >= 0``, or ``= 0`` for the first ``cones.zero`` rows; no auxiliary
+        columns.
     """
 
     def __init__(self, data: ConeData) -> None:
         rows = without_zeros(data.A)
         m, n = rows.shape
-        # Inequalities of one entry are bounds, which the solver has apart.
+        # Inequalities with one entry are bounds, which the solver takes separately.
         alone = (np.diff(rows.indptr) == 1) & (np.arange(m) >= data.cones.zero)
         single, general = np.flatnonzero(alone), np.flatnonzero(~alone)
         slope, columns = rows.data[rows.indptr[single]], rows.indices[rows.indptr[single]]
@@ -95,11 +97,11 @@ class ActiveSet:
         self._size = float(np.abs(np.concatenate([bounds, data.b[general]])).max(initial=0.0))
 
     def __call__(self, D: Array, c: Array) -> SolverAnswer | None:
-        """Solve; None where the solver gives up, or not all weights are positive.
+        """Solve the program; return None if the solver fails, or if not all weights D are positive.
 
-        Objective and gap are relative to the largest weight, the residual to the size of the
-        numbers. The objective counts from where it is least without constraints (and without P
-        off its diagonal), as for a projection.
+        Objective and gap are divided by the largest weight, and the residual by the size of the
+        data. The objective is the excess over its minimum without constraints (and without P off
+        its diagonal), as for a projection.
         """
         weights = self._weights
         if weights is None or weights.key != D.tobytes():
@@ -118,12 +120,13 @@ class ActiveSet:
         z, multiplier = (np.zeros(0), np.zeros(0)) if solution is None else solution
         usual = z.shape == (n,) and multiplier.shape == (n + G.shape[0],)
         if not usual or not math.isfinite(float(z.sum() + multiplier.sum())):
-            self._weights = None  # what the solver keeps of such a solve is not known
+            self._weights = None  # the solver's state after such a solve is unknown: rebuild it
             return None
         slack = np.concatenate([z, G @ z])
         above, below = weights.upper - slack, slack - weights.lower
-        # Complementarity has no cancellation, which a difference of objectives would have; what is
-        # left of stationarity counts by the least curvature, that of the weights.
+        # The gap is computed from complementarity, without the cancellation that a difference of
+        # objectives has. The residual of stationarity adds its square over twice the curvature,
+        # which is at least the least weight.
         gap = abs(float(np.where(multiplier > 0, above, -below) @ multiplier))
         way = z + slopes
         left = weights.H @ z + slopes if self._curved else way  # H is the identity then
@@ -142,11 +145,11 @@ class ActiveSet:
         """Return the scaled minimizer and its multipliers."""
         model = weights.model
         model.settings = {"primal_tol": tolerance}
-        # A solver that is told the kinds of its rows forgets which of them were active.
+        # An update with `sense` resets the solver's active set.
         model.update(f=slopes, sense=self._sense)
         z, _, flag, info = model.solve()
         if flag != _OPTIMAL:
-            self._weights = None  # nor does it keep anything of a solve that ended early
+            self._weights = None  # the solver's state after a failed solve is unknown: rebuild it
             return None
         return z, info["lam"]
 
@@ -156,7 +159,7 @@ class ActiveSet:
             return None
         H = self._P.copy()
         H.ravel()[:: n + 1] += D
-        # A unit diagonal: the solver silently adds to an H whose entries differ a lot.
+        # Scale to a unit diagonal: the solver silently regularizes an H with very unequal entries.
         unit = 1.0 / np.sqrt(H.ravel()[:: n + 1])
         H *= unit
         H *= unit[:, None]
@@ -181,17 +184,17 @@ class ActiveSet:
 
 
 class _Weighted(NamedTuple):
-    """The program in ``z = x / unit``, for weights D.
+    """The program in the scaled variables ``z = x / unit``, for weights D.
 
     Attributes
     ----------
     key : bytes
-        The weights.
+        Bytes of the weights.
     model : daqp.Model
     each : ndarray
-        Unit of every slack: of bounds that of the variable, of rows 1.
+        Unit of each slack: the variable's unit for bounds, 1 for rows.
     largest, least : float
-        Largest weight, and smallest one in the scaled variables: no curvature is below it.
+        Largest weight; smallest weight in the scaled variables, a lower bound of all curvatures.
     """
 
     key: bytes

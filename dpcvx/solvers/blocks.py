@@ -1,7 +1,8 @@
-"""The cone form of a constraint set, taken apart into blocks of columns that share no row.
+"""Splitting of a constraint set in cone form into independent blocks of columns.
 
-Blocks that are boxes, simplices (one linear constraint over a box), balls and ellipsoids along the
-axes, or affine sets have closed forms; what is left is a smaller cone program.
+No row has columns of two blocks. Boxes, simplices (one linear constraint over a box), balls and
+axis-aligned ellipsoids, and affine sets have closed forms; all other blocks form one smaller cone
+program.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ _EMPTY = np.zeros(0, dtype=np.intp)
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """A constraint set W in parts."""
+    """A constraint set W as a product of independent blocks."""
 
-    box: Box | None  # bounds of all components; None if no component has one
-    closed_forms: tuple[tuple[Index, ClosedForm], ...]  # the other blocks with closed forms
-    conic: ConeData | None  # all blocks without one, as one program; None if there are none
-    conic_columns: Index  # its components
+    box: Box | None  # bounds of all components; None if no component has a bound
+    closed_forms: tuple[tuple[Index, ClosedForm], ...]  # other blocks with closed forms
+    conic: ConeData | None  # all blocks without a closed form, as one program; None without such
+    conic_columns: Index  # components of x in the conic program
     kinds: Counter[str]  # number of components per kind of block
 
 
@@ -62,7 +63,7 @@ def blocks_of(data: ConeData, owner: str) -> Blocks:
     Raises
     ------
     ModelError
-        If rows without columns, bounds or simplices show that the set is empty.
+        If constant rows, bounds or simplices show that the set is empty.
     """
     data = _without_epigraphs(data)
     kinds: Counter[str] = Counter()
@@ -109,9 +110,10 @@ def blocks_of(data: ConeData, owner: str) -> Blocks:
 
 
 def connected(data: ConeData, n: int) -> ConeData:
-    """The constraints on the first n columns: that some values of all others keep them with these.
+    """Return the projection of the constraints onto the first n columns.
 
-    Columns and cones that nothing ties to the first n leave; the others become auxiliary.
+    Blocks of columns and cones without any of the first n columns are dropped. All other columns
+    become auxiliary.
     """
     A, (_, starts) = without_zeros(data.A), _row_kinds(data.cones)
     blocks = _components(A, np.arange(A.shape[1]), starts)
@@ -120,7 +122,7 @@ def connected(data: ConeData, n: int) -> ConeData:
 
 
 def empty_set(owner: str) -> UnsolvableError:
-    """Return the error for a constraint set without points."""
+    """Return the error for an agent whose constraint set is empty."""
     return UnsolvableError(
         f"The constraints of agent '{owner}' admit no point, so it has no local decision to make. "
         "Solve cp.Problem(cp.Minimize(0), constraints) with them to find the conflict."
@@ -128,11 +130,11 @@ def empty_set(owner: str) -> UnsolvableError:
 
 
 def separable(data: ConeData) -> Separable | None:
-    """Read a cone program as a sum over single columns; None if it is no such sum.
+    """Return a cone program as a sum of functions of single columns; None if it is no such sum.
 
-    A column may have a quadratic term, bounds, and one auxiliary column above two affine functions
-    of it: what ``cp.abs``, ``cp.norm1``, ``cp.pos`` and ``cp.sum_squares`` become. Balls around 0
-    may take the place of bounds.
+    A column may have a quadratic term, bounds, and one auxiliary column that is at least two affine
+    functions of it. ``cp.abs``, ``cp.norm1``, ``cp.pos`` and ``cp.sum_squares`` have this form.
+    Columns may lie in balls around 0 in place of bounds.
     """
     data = _without_epigraphs(data, costs=True)
     balls = _balls_of(data)
@@ -201,7 +203,7 @@ def separable(data: ConeData) -> Separable | None:
 
 
 def _balls_of(data: ConeData) -> tuple[ConeData, tuple[tuple[Index, Ball], ...]] | None:
-    """Take balls around 0 out of a cone program; None if other cones are left than bounds."""
+    """Split a cone program into balls around 0 and the rest; None if the rest is no polyhedron."""
     if data.cones.polyhedral:
         return data, ()
     kinds, starts = _row_kinds(data.cones)
@@ -233,12 +235,12 @@ def _balls_of(data: ConeData) -> tuple[ConeData, tuple[tuple[Index, Ball], ...]]
 
 
 def _without_epigraphs(data: ConeData, costs: bool = False) -> ConeData:
-    """Fix auxiliary columns whose increase loosens every row but their own upper bounds.
+    """Fix auxiliary columns whose increase loosens every row except their upper bounds.
 
-    With `costs` the objective counts, and stays: only columns without a cost are fixed.
+    With `costs`, the objective is kept, and only columns without a cost are fixed.
 
-    ``cp.abs(x) <= r`` and ``cp.norm(x) <= r`` introduce such a column t with t <= r: the set of x
-    is largest at t = r. Fixing it separates the components and uncovers boxes and balls.
+    ``cp.abs(x) <= r`` and ``cp.norm(x) <= r`` introduce such a column t with t <= r. The set of x
+    is largest at t = r. With t fixed there, the components separate, and boxes and balls appear.
     """
     if data.A.shape[1] == data.n:
         return data
@@ -246,7 +248,7 @@ def _without_epigraphs(data: ConeData, costs: bool = False) -> ConeData:
     by_row = sp.csr_array(A)
     single = np.diff(by_row.indptr) == 1
     kinds, starts = _row_kinds(data.cones)
-    loosened = np.zeros(b.size, dtype=bool)  # rows in which a larger s is always allowed
+    loosened = np.zeros(b.size, dtype=bool)  # rows whose slack s may always increase
     inequality = np.zeros(b.size, dtype=bool)
     loosened[starts[:-1]] = (kinds == "nonneg") | (kinds == "soc")
     inequality[starts[:-1]] = kinds == "nonneg"
@@ -271,8 +273,8 @@ def _without_epigraphs(data: ConeData, costs: bool = False) -> ConeData:
 
 
 def _row_kinds(cones: Cones) -> tuple[NDArray[np.str_], Index]:
-    """Return the kind of every cone, and where its rows begin, with the end of the last."""
-    # Of hundreds of thousands of bounds no list is made.
+    """Return the kind of every cone, and the first row of every cone, with the number of rows."""
+    # Zero and nonnegative rows may be hundreds of thousands: no Python list of them is made.
     others = replace(cones, zero=0, nonneg=0).blocks()
     single = np.repeat(["zero", "nonneg"], [cones.zero, cones.nonneg])
     kinds = np.concatenate([single, np.array([kind for kind, _ in others], dtype=np.str_)])
@@ -289,14 +291,14 @@ def _runs(starts: Index, cones: list[int]) -> Index:
 
 
 def _any_row(flags: NDArray[np.bool_], starts: Index) -> NDArray[np.bool_]:
-    """Return whether one of each cone's rows is flagged."""
+    """Return, for each cone, whether any of its rows is flagged."""
     if starts.size == 1:
         return np.zeros(0, dtype=bool)
     return np.logical_or.reduceat(flags, starts[:-1])
 
 
 def _contradicts(A: sp.csr_array, data: ConeData) -> bool:
-    """Return whether a cone without columns, such as the row ``0 <= -1``, can never hold."""
+    """Return whether constant rows, such as ``0 <= -1``, violate their cones."""
     _, starts = _row_kinds(data.cones)
     constant = ~_any_row(np.diff(A.indptr) > 0, starts)
     if not constant.any():
@@ -308,7 +310,10 @@ def _contradicts(A: sp.csr_array, data: ConeData) -> bool:
 
 
 def _components(A: sp.csr_array, tied: Index, starts: Index) -> list[tuple[Index, list[int]]]:
-    """Columns and cones of every connected component of the graph of cones and these columns."""
+    """Return columns and cones of each connected component of the graph of cones and columns.
+
+    Only the columns in `tied` are nodes; a cone is joined to the columns in its rows.
+    """
     if not tied.size:
         return []
     m, n = starts.size - 1, tied.size
@@ -330,7 +335,7 @@ def _components(A: sp.csr_array, tied: Index, starts: Index) -> list[tuple[Index
 def _intervals(
     A: sp.csr_array, data: ConeData, kinds: NDArray[np.str_], starts: Index
 ) -> tuple[NDArray[np.bool_], Array, Array]:
-    """Return whether each own column has at most rows of its own, and the bounds by these."""
+    """Return which components of x have only bounds, and the lower and upper bounds of all."""
     simple = np.repeat((kinds == "zero") | (kinds == "nonneg"), np.diff(starts))
     equality = np.repeat(kinds == "zero", np.diff(starts))
     coo = A.tocoo()
@@ -349,7 +354,8 @@ def _intervals(
 def _restricted(data: ConeData, columns: Index, rows: NDArray[np.bool_] | None = None) -> ConeData:
     """Return the constraints on some columns, without an objective.
 
-    Kept are the cones with a row among `rows` (those that touch the columns if omitted).
+    A cone is kept if one of its rows is flagged in `rows`; if `rows` is omitted, a cone is kept if
+    one of its rows has an entry in the columns.
     """
     A = sp.csr_array(sp.csc_array(data.A)[:, columns])
     _, starts = _row_kinds(data.cones)
@@ -379,7 +385,8 @@ def _restricted(data: ConeData, columns: Index, rows: NDArray[np.bool_] | None =
     )
 
 
-# Rows closer than this to dependence, relative to the largest, go to the conic program.
+# Affine blocks with a smaller pivot of QR, relative to the largest, go to the conic program: their
+# rows are nearly dependent.
 _DEPENDENT = 1e-6
 # Affine blocks with more equations than this go to the conic program, which keeps them sparse.
 _AFFINE_LIMIT = 300
@@ -387,7 +394,7 @@ _AFFINE_LIMIT = 300
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows and columns of one connected part of W: ``s = b - A y`` in the cones."""
+    """Rows and columns of one independent block of W: ``s = b - A y`` in the cones."""
 
     matrix: sp.csr_array
     offset: Array
@@ -398,24 +405,24 @@ class Block:
 
     @property
     def auxiliary(self) -> Index:
-        """Columns of the block that are no components of x."""
+        """Auxiliary columns of the block, which are no components of x."""
         return self.columns[self.columns >= self.n]
 
     def row(self, i: int) -> tuple[Index, Array, float]:
-        """Return the columns, coefficients of s and constant of s in row i."""
+        """Return columns, coefficients and constant of the slack s in row i, affine in y."""
         span = slice(self.matrix.indptr[i], self.matrix.indptr[i + 1])
         return self.matrix.indices[span], -self.matrix.data[span], float(self.offset[i])
 
 
 def closed_form_of(block: Block) -> tuple[str, ClosedForm] | None:
-    """Return the kind of a block, and its projection; None if it has no closed form."""
+    """Return a block's kind, and its projection in closed form; None without a closed form."""
     return _simplex(block) or _ball(block) or _affine(block)
 
 
 def _simplex(block: Block) -> tuple[str, ClosedForm] | None:
     if block.auxiliary.size or set(block.kinds) - {"zero", "nonneg"}:
         return None
-    # In whole arrays: a set may have thousands of blocks with thousands of rows.
+    # Vectorized, since a set may have thousands of blocks with thousands of rows.
     matrix, rows, n = block.matrix, block.rows, block.columns.size
     first = matrix.indptr[rows]
     linking = matrix.indptr[rows + 1] - first > 1
@@ -442,10 +449,11 @@ def _simplex(block: Block) -> tuple[str, ClosedForm] | None:
 
 
 def _ball(block: Block) -> tuple[str, Ball] | None:
-    """Return one second-order cone of single components with a fixed radius as a ball, or None.
+    """Return a block as a ball; None unless it is one second-order cone with a fixed radius.
 
-    Two forms occur: a constant radius, and the cone of ``cp.sum_squares(x) <= r``, where the first
-    two rows hold a bounded auxiliary t and their squares differ by a linear function of t.
+    Each row of the cone has one component of x. Two forms occur: a constant radius, and the cone of
+    ``cp.sum_squares(x) <= r``. In the latter, the first two rows hold a bounded auxiliary column t,
+    and the difference of their squares is linear in t.
     """
     if block.kinds.count("soc") != 1 or set(block.kinds) - {"soc", "nonneg"}:
         return None
@@ -486,7 +494,7 @@ def _ball(block: Block) -> tuple[str, Ball] | None:
 
 
 def _auxiliary_limit(block: Block, rows: list[int]) -> float | None:
-    """Return an upper bound of the only auxiliary column from the one-row cones of the block."""
+    """Return the upper bound of a block's only auxiliary column, given the block's linear rows."""
     if block.auxiliary.size != 1 or len(rows) != 1:
         return None
     columns, coefficients, constant = block.row(rows[0])
@@ -499,7 +507,7 @@ def _affine(block: Block) -> tuple[str, ClosedForm] | None:
     if block.auxiliary.size or set(block.kinds) - {"zero"} or block.rows.size > _AFFINE_LIMIT:
         return None
     A = block.matrix[block.rows][:, block.columns].toarray()
-    # Pivoted QR finds independent rows; dependent ones leave the set to the conic program.
+    # Pivoted QR detects dependent rows, for which the block goes to the conic program.
     diagonal = np.abs(np.diag(la.qr(A.T, mode="r", pivoting=True)[0]))
     if diagonal.size < A.shape[0] or diagonal.min() <= _DEPENDENT * diagonal.max():
         return None

@@ -1,6 +1,6 @@
-"""Projections in closed form, in the norm of weights D: boxes, simplices, balls, affine sets.
+"""Projections in closed form, in the norm with weights D: boxes, simplices, balls, affine sets.
 
-Exact minimization of sums of functions of one variable each: l1, elastic net, box, ball, quadratic.
+Also exact minimization of separable functions, such as l1 norm or elastic net, on boxes and balls.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
-# The projection of v with weights D, both of shape (n,).
+# Function of v and D, both of shape (n,), that returns the projection of v with weights D.
 ClosedForm = Callable[[Array, Array], Array]
 
-# Bounds that contradict each other by no more than this, relative to their size, are rounding.
+# Largest contradiction of two bounds, relative to their size, that is taken for rounding.
 ROUNDING = 1e-9
-# What rounding leaves of a difference of numbers of size one.
+# Rounding error of a difference of numbers of size one.
 _LAST_DIGITS = 1e-15
 
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """Bounds of single components; infinite where there is none."""
+    """Bounds of single components; infinite for a component without a bound."""
 
     lower: Array
     upper: Array
 
     def __call__(self, v: Array, D: Array) -> Array:
-        """Clip: the weights play no role."""
+        """Clip v to the bounds, which is the projection for all weights D."""
         return np.minimum(np.maximum(v, self.lower), self.upper)  # `numpy.clip` is slower
 
 
@@ -48,7 +48,7 @@ class Simplex:
 
     @property
     def reachable(self) -> bool:
-        """Return whether the box holds a point of the constraint."""
+        """Return whether the box holds a point that satisfies the linear constraint."""
         least = np.where(self.a > 0, self.a * self.lower, self.a * self.upper)
         most = np.where(self.a > 0, self.a * self.upper, self.a * self.lower)
         unit = float(np.abs(self.a).max())
@@ -61,7 +61,7 @@ class Simplex:
         return not self.equality or bool(self.b <= most.sum() + over)
 
     def bounds(self) -> tuple[Array, Array]:
-        """Return the smallest box around the set: what the others leave to each component."""
+        """Return the smallest box around the set, from the ranges of all other components."""
         least = np.where(self.a > 0, self.a * self.lower, self.a * self.upper)
         most = np.where(self.a > 0, self.a * self.upper, self.a * self.lower)
         lower, upper = self.lower.copy(), self.upper.copy()
@@ -77,12 +77,12 @@ class Simplex:
         return lower, upper
 
     def __call__(self, v: Array, D: Array) -> Array:
-        """``x(tau) = clip(v - tau a / D)`` at the root of ``a'x(tau) = b``.
+        """Return the projection ``x(tau) = clip(v - tau a / D)``, at the root of ``a'x(tau) = b``.
 
-        a'x(tau) falls in tau, and is linear between its breakpoints, where a component reaches or
-        leaves a bound. Errors of components between their bounds move the answer by no more than
-        themselves. Those of components at their bounds do not: a large one would be made up for by
-        components with small coefficients. Sums are therefore exact where it matters.
+        a'x(tau) decreases in tau, and is linear between its breakpoints, where a component reaches
+        or leaves a bound. A rounding error in a component between its bounds changes the answer by
+        at most this error. A rounding error in a'x from components at their bounds may do more:
+        components with small coefficients would compensate for it. Such sums are computed exactly.
         """
         inside = np.minimum(np.maximum(v, self.lower), self.upper)
         if not self.equality and self._excess(inside) <= 0:
@@ -118,7 +118,7 @@ class Simplex:
         return at(left, right, min(max(tau, left), right))
 
     def _excess(self, x: Array, clear: float = 1e-9) -> float:
-        """``a'x - b`` with its sign; with all digits too unless `clear` of its terms are left."""
+        """Return ``a'x - b``; exactly if it is below `clear` times its terms' total magnitude."""
         terms = self.a * x
         total = float(terms.sum()) - self.b
         if abs(total) > clear * (float(np.abs(terms).sum()) + abs(self.b)):
@@ -131,14 +131,17 @@ class Simplex:
 
 @dataclass(frozen=True, eq=False)
 class Ball:
-    """``sum_i (a_i x_i + c_i)^2 <= r^2``: a ball if all a_i agree, else an ellipsoid."""
+    """``sum_i (a_i x_i + c_i)^2 <= r^2``: a ball if all a_i are equal, else an ellipsoid."""
 
     a: Array
     c: Array
     r: float
 
     def __call__(self, v: Array, D: Array) -> Array:
-        """``y_i = w_i u_i / (w_i + tau)`` with w = D / a^2, tau at the root of ``||y|| = r``."""
+        """Return the projection: ``y_i = w_i u_i / (w_i + tau)``, tau at the root of ``||y|| = r``.
+
+        Here ``y = a x + c``, ``u = a v + c`` and ``w = D / a^2``.
+        """
         u = self.a * v + self.c
         if np.linalg.norm(u) <= self.r:
             return v.copy()
@@ -163,9 +166,8 @@ class Ball:
 class Affine:
     """``A x = b`` with independent rows.
 
-    With ``(A D^(-1/2))' = Q R``, in the coordinates y = D^(1/2) x: the part of y in the range of Q
-    becomes ``Q R'^-1 b``. The factors are kept for the last weights, which the answer does not
-    depend on.
+    With ``(A D^(-1/2))' = Q R`` and coordinates y = D^(1/2) x, the projection replaces y's part in
+    the range of Q by ``Q R'^-1 b``. The factors are kept for the last D; this changes no answer.
     """
 
     def __init__(self, A: Array, b: Array) -> None:
@@ -174,7 +176,7 @@ class Affine:
         self._factors: tuple[Array, Array] | None = None
 
     def __call__(self, v: Array, D: Array) -> Array:
-        """Replace one part of the vector."""
+        """Return the projection of v with weights D."""
         root = np.sqrt(D)
         if self._weights is None or not np.array_equal(self._weights, D):
             Q, R = la.qr((self._A / root).T, mode="economic")
@@ -189,9 +191,9 @@ class Affine:
 def slack_of_rounding(size: float, most: float, unit: float) -> float:
     """Return the largest contradiction between bounds that rounding explains.
 
-    It is relative to their `size`, since sets may be written in small units, and to `most` if
-    larger terms cancel and lose their last digits. Bounds of 0 may themselves be the remainder of
-    ordinary numbers, times `unit`.
+    It is relative to the `size` of the bounds, since sets may be stated in small units, but to at
+    most `most`. Larger terms add the rounding error of their cancellation, and so does `unit`: a
+    bound of 0 may itself be the difference of numbers of size one times `unit`.
     """
     return ROUNDING * min(size, most) + _LAST_DIGITS * (size + unit)
 
@@ -206,7 +208,7 @@ def _lost(a: Array, x: Array) -> Array:
 
 
 def _upper_half(a: Array) -> Array:
-    """Return the first 26 bits of every number."""
+    """Return every number rounded to its leading 26 bits."""
     c = 134217729.0 * a
     return c - (c - a)
 
@@ -218,23 +220,24 @@ class Separable:
     Some columns may lie in balls around 0 instead, with kinks at 0.
     """
 
-    p: Array  # shape (n,), as all that follow
+    p: Array  # shape (n,), as all arrays below
     q: Array
-    low: Array  # at most `high`; both are 0 where there is no kink
+    low: Array  # at most `high`; both are 0 for a component without a kink
     high: Array
     kink: Array
     lower: Array
     upper: Array
-    balls: tuple[tuple[Index, Ball], ...] = ()  # with their columns
+    balls: tuple[tuple[Index, Ball], ...] = ()  # balls around 0, each with its columns
 
     def minimize(self, curvature: Array, slope: Array) -> Array:
-        """The minimizer with ``1/2 curvature_j y_j^2 + slope_j y_j`` added, p + curvature > 0.
+        """Return the minimizer after adding ``1/2 curvature_j y_j^2 + slope_j y_j`` to the terms.
 
-        Left of the kink the derivative has its root at `before`, right of it at `after`, which is
-        smaller: the minimizer is the kink where it lies between the two.
+        It is unique for ``p + curvature > 0``. Left of the kink, the derivative has its root at
+        `before`; right of the kink, at `after`, which is smaller. The minimizer is the kink if the
+        kink lies between the two.
 
-        With the multiplier tau of a ball in the coordinates ``a y``, the minimizer is that without
-        the ball times ``weight / (weight + tau a^2)``, which is its projection onto the ball.
+        With the multiplier tau of a ball in the coordinates ``a y``, the minimizer is the minimizer
+        without the ball times ``weight / (weight + tau a^2)``: the latter's weighted projection.
         """
         weight, linear = self.p + curvature, self.q + slope
         before, after = -(linear + self.low) / weight, -(linear + self.high) / weight
@@ -247,5 +250,5 @@ class Separable:
 
     @property
     def slope(self) -> float:
-        """The l2 norm of the largest slopes that kinks have."""
+        """The l2 norm of the largest absolute slopes of the kinked terms, over components."""
         return float(np.linalg.norm(np.maximum(np.abs(self.low), np.abs(self.high))))

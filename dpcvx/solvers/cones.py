@@ -1,4 +1,4 @@
-"""Cones by the rows of their slacks: how far slacks leave them, and the nearest ones within."""
+"""Violations of cones by slack vectors, and projections of slack vectors onto cones."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ Index = NDArray[np.intp]
 
 
 class ConeTest:
-    """Test of how far slacks leave their cones; None if there are cones without a simple test.
+    """Largest violation of cones by a slack vector; None for exponential and power cones.
 
     Attributes
     ----------
     factor : float
-        No violation is larger than the largest component of a slack times this.
+        Bound of a violation relative to the slack vector's largest absolute component; infinite for
+        exponential and power cones.
     """
 
     def __init__(self, cones: Cones) -> None:
@@ -34,7 +35,7 @@ class ConeTest:
         self._psd = triangles(cones.psd, self._last)
 
     def __call__(self, s: Array) -> float | None:
-        """Return the largest violation of a slack."""
+        """Return the largest violation of a cone by the slacks s; None if it is unknown."""
         if not self._simple:
             return None
         worst = largest(np.abs(s[: self._zero]))
@@ -52,7 +53,7 @@ class ConeTest:
 
 
 class ConeProjection:
-    """Projection onto the cones of all rows but equalities, in rows of weight one."""
+    """Euclidean projection of slacks onto their cones, for all rows except the equalities."""
 
     def __init__(self, cones: Cones) -> None:
         self._nonneg = cones.nonneg
@@ -62,8 +63,8 @@ class ConeProjection:
         self._psd = triangles(cones.psd, self._last)
 
     def __call__(self, s: Array) -> Array:
-        """Return the nearest point of the cones."""
-        out = np.maximum(s, 0.0)  # of the inequalities; the rest follows
+        """Return the projection of the slacks s onto the cones."""
+        out = np.maximum(s, 0.0)  # right for inequalities; other rows are overwritten below
         if self._soc.size:
             out[self._nonneg : self._last] = self._second_order(s[self._nonneg : self._last])
         for triangle in self._psd:
@@ -76,7 +77,7 @@ class ConeProjection:
         squares = s * s
         squares[self._heads] = 0.0
         tails = np.sqrt(np.add.reduceat(squares, self._heads))
-        size = np.clip((heads + tails) / 2, 0.0, tails)  # of the tails after projection
+        size = np.clip((heads + tails) / 2, 0.0, tails)  # norms of the tails after projection
         shrink = np.divide(size, tails, out=np.zeros_like(tails), where=tails > 0)
         out = np.repeat(shrink, self._soc) * s
         out[self._heads] = np.maximum(heads, size)
@@ -84,7 +85,7 @@ class ConeProjection:
 
 
 class Triangle(NamedTuple):
-    """A semidefinite cone: the upper triangle by column, off the diagonal times sqrt(2)."""
+    """Rows of a semidefinite cone: the upper triangle by column, times sqrt(2) off the diagonal."""
 
     rows: slice
     i: Index
@@ -93,18 +94,18 @@ class Triangle(NamedTuple):
     order: int
 
     def matrix(self, s: Array) -> Array:
-        """Return the symmetric matrix of a slack."""
+        """Return the symmetric matrix that this cone's rows of the slacks s stand for."""
         matrix = np.empty((self.order, self.order))
         matrix[self.i, self.j] = matrix[self.j, self.i] = self.scale * s[self.rows]
         return matrix
 
     def entries(self, matrix: Array) -> Array:
-        """Return the rows of the slack for a matrix."""
+        """Return this cone's rows of the slacks for a symmetric matrix."""
         return matrix[self.i, self.j] / self.scale
 
 
 def triangles(orders: tuple[int, ...], start: int) -> list[Triangle]:
-    """Semidefinite cones whose rows follow each other from `start`."""
+    """Return semidefinite cones of given orders whose rows are consecutive from row `start`."""
     triangles: list[Triangle] = []
     for n in orders:
         j, i = np.tril_indices(n)
@@ -120,9 +121,9 @@ def largest(v: Array) -> float:
 
 
 def unmet(A: sp.csc_array, sizes: sp.csr_array, y: Array, s: Array, b: Array) -> float:
-    """The largest of ``b - A y - s``, each relative to the terms of its row if these are large.
+    """Return the largest component of ``|b - A y - s|``, relative to the size of its row's terms.
 
-    `sizes` are the absolute values of A.
+    Terms of a row that are small in sum count as 1. `sizes` holds the absolute values of A.
     """
     if s.shape != b.shape:
         return math.inf

@@ -1,7 +1,7 @@
-"""Compiled conic programs: cone data once, a new diagonal and linear term per solve.
+"""Compiled conic programs: fixed cone data, and a new diagonal and linear term for each solve.
 
-A solver is built with a zero linear term, so that its scaling, and with it every later answer,
-depends on the call's arguments alone and never on earlier calls: replay is exact.
+A solver is built with a zero linear term, so its scaling does not depend on the first call. Every
+answer then depends on the call's arguments alone and not on earlier calls, so replay is exact.
 """
 
 from __future__ import annotations
@@ -31,42 +31,44 @@ from .splitting import Orthogonal, orthogonal
 
 Array = NDArray[np.float64]
 
-# Asked of the solver, on a problem scaled to unit curvature. Its default 1e-8 leaves errors of
-# 1e-5 to 1e-4 in x.
+# Tolerances passed to the solver, for a problem scaled to unit curvature. Its default 1e-8 leaves
+# errors of 1e-5 to 1e-4 in x.
 _TIGHT = 1e-11
 _LOOSE = 1e-7
-# Clarabel takes second-order cones of more rows apart, which then needs iterative refinement: four
-# solves a step without it. Semidefinite cones need it as well: on their edges solves that are not
-# refined end in numbers that are none. All else takes two thirds of the time without, at the same
-# accuracy.
+# Clarabel expands second-order cones of more rows than this, which requires iterative refinement
+# (four solves per step). Semidefinite cones need refinement too: at their boundary, unrefined
+# solves end in nan. Other programs are solved to equal accuracy without it, in two thirds of the
+# time.
 _UNREFINED = 4
-# What an answer must reach: relative duality gap and absolute residual of the constraints.
+# Accuracy of a solved program: relative duality gap, and absolute residual of the constraints.
 _SOLVED = (5e-11, 1e-8)
-# Bounds of single components that are farther away than this are left out until they matter: next
-# to them, what the solver takes for accurate is not.
+# Bounds of single components that are larger than this are omitted unless the answer violates them:
+# next to such numbers, the solver's relative tolerances are too loose.
 _DISTANT = 1e9
+# Accuracy of a program that is solved inaccurately, in the units of `_SOLVED`.
 _INACCURATE = (1e-7, 1e-7)
-# The solver's residual is relative to the largest number of all rows. One relative to the terms of
-# each row may be larger by this: so much do numbers of ordinary rows differ.
+# The solver's residual is relative to the largest number of all rows. A residual relative to each
+# row's terms may be larger by this factor, since numbers of ordinary rows differ by as much.
 _ROWS = 100.0
-# A certificate that no point keeps the constraints speaks of points up to some size alone. One that
-# excludes all up to this size is believed. The solver stops before it has one unless it is asked
-# for more than its default accuracy of these; too much of it is out of reach at times.
+# A certificate of infeasibility excludes only points up to some size. It is accepted if it excludes
+# all points up to this size. At its default tolerance the solver may stop with a weaker
+# certificate; the tightest tolerance is sometimes out of reach, so two are tried.
 _EXCLUDED = 1e9
 _CERTAIN = (1e-11, 1e-13)
-# Prices of rows, relative to the largest one and to slopes, that are none.
+# Shadow prices below this are set to 0, relative to the largest one and to the linear term.
 _UNPAID = 1e-6
-# Size of the data up to which a program is not scaled down, and below which not further up.
+# Size of the data above which a program is scaled down, and lower limit of the scaling up.
 _NEAR = 100.0
 _TINY = 1e-10
-# Up to so many entries a full matrix is multiplied faster than a sparse one.
+# Largest number of entries for which a dense matrix is multiplied faster than a sparse one.
 _LITTLE = 20_000
-# Up to so many variables the active-set method, on full matrices, beats an interior point.
+# Largest number of variables for which the active-set method, on dense matrices, is faster than an
+# interior point.
 _LARGEST_DENSE = 200
 
 
 class Outcome(enum.Enum):
-    """Outcome of a solve; values are words for it."""
+    """Outcome of a solve; the values are texts for messages."""
 
     SOLVED = "solved"
     INACCURATE = "solved to reduced accuracy"
@@ -77,17 +79,17 @@ class Outcome(enum.Enum):
 
 
 class ConicAnswer(NamedTuple):
-    """Minimizer of a conic program and how it was found.
+    """Minimizer of a conic program, with the outcome of its solve.
 
     Attributes
     ----------
     x : ndarray, shape (n,), or None
-        None unless some attempt succeeded.
+        Minimizer; None if no attempt succeeded.
     outcome : Outcome
     error : float
         Bound of ``||x - x*||_D`` from the duality gap, for problems with P = 0.
     extra : ndarray, shape (N - n,)
-        The auxiliary columns next to x; none of an answer that was found without them.
+        Values of the auxiliary columns; empty if the solver did not use them.
     """
 
     x: Array | None
@@ -96,16 +98,17 @@ class ConicAnswer(NamedTuple):
     extra: Array = np.zeros(0)
 
 
-# Sets of more components are not searched for their extent, which takes two solves for each.
+# Largest number of components for which `extent` computes bounds, by two solves for each component.
 _LARGEST_EXTENT = 300
-# Far above the accuracy of a solve, far below what it changes in a sensitivity.
+# Relative widening of computed bounds: far above the accuracy of a solve, and too small to change a
+# sensitivity noticeably.
 _WIDER = 1e-5
-# Of sets with more linear constraints than this, bounds of single components are all that is read.
+# Largest number of linear constraints that `linear_bounds` returns.
 _MOST_BOUNDS = 100
 
 
 class _Instance(NamedTuple):
-    """A program's numbers for one solve: y = (x - center) / far, objective over curvature."""
+    """Scaled data of a program for one solve: y = (x - center) / far, objective over curvature."""
 
     values: Array
     q: Array
@@ -115,7 +118,7 @@ class _Instance(NamedTuple):
     curvature: float
 
     def answer(self, solution: SolverAnswer, outcome: Outcome = Outcome.SOLVED) -> ConicAnswer:
-        """Return the answer in x that a solution of the scaled program stands for."""
+        """Return the answer in x from a solution y of the scaled program."""
         n, y = self.center.size, solution.y if self.far == 1.0 else self.far * solution.y
         error = math.sqrt(2 * solution.gap * self.curvature) * self.far
         return ConicAnswer(self.center + y[:n], outcome, error, y[n:])
@@ -130,9 +133,9 @@ class ConicProgram:
     Parameters
     ----------
     data : ConeData
-        P, q and the constraints; auxiliary columns are minimized over as well.
+        P, q and the constraints; the program is minimized over auxiliary columns as well.
     kernel : str
-        Kernel of the steps if Newton's method projects; see `dpcvx.solvers.newton`.
+        Implementation of Newton's method for projections; see `dpcvx.solvers.newton`.
     """
 
     def __init__(self, data: ConeData, kernel: str = PLAIN) -> None:
@@ -143,7 +146,7 @@ class ConicProgram:
         self._violated = ConeTest(data.cones)
         few = n == N <= _LARGEST_DENSE
         self._by_active_set = few and data.cones.polyhedral and 0 < data.A.shape[0]
-        # No linear term of its own and no curvature: what projections have.
+        # Whether P = 0 and q = 0, as for projections.
         self._flat = not (data.q.any() or data.P.nnz)
         self._kernel = kernel
         self._zero = np.zeros(N)
@@ -152,22 +155,22 @@ class ConicProgram:
 
     @property
     def by_newton(self) -> bool:
-        """Return whether Newton's method applies, by the kernel that is asked for.
+        """Return whether Newton's method applies with the chosen kernel; it may still be too slow.
 
-        It may be predicted to be too slow. Steps with long rows are those of numpy in any case.
+        The result is False for layouts with long rows, whose steps use numpy with every kernel.
         """
         return self._layout is not None and not self._layout.long.size
 
-    # Most programs are asked by one way only, and some for violations alone.
+    # Solvers are built at first use: most programs need only one, and some only `violation`.
     @cached_property
     def _active_set(self) -> ActiveSet | None:
         return ActiveSet(self._data) if self._by_active_set else None
 
     @cached_property
     def _wider(self) -> tuple[ConicProgram, NDArray[np.intp]] | None:
-        """The program without distant bounds, and their rows.
+        """The program without distant bounds, and the rows of these bounds; None without any.
 
-        A minimizer over a larger set that lies in the smaller one is its minimizer.
+        If the minimizer without these bounds satisfies them, it is the minimizer with them.
         """
         near = _without_distant(self._data)
         return None if near is None else (ConicProgram(near[0], self._kernel), near[1])
@@ -208,25 +211,28 @@ class ConicProgram:
 
     @cached_property
     def _solver(self) -> Any:
-        """The solver that is asked first; those after it refine what they solve."""
+        """Solver of the first attempt; solvers of later attempts always use refinement."""
         cones = self._data.cones
         refined = max(cones.soc, default=0) > _UNREFINED or bool(cones.psd)
         return self._build(_TIGHT, self._quadratic.start, refined=refined)
 
     def solve(self, D: Array, c: Array | None, center: Array) -> ConicAnswer:
-        """Solve for one diagonal D >= 0 and one linear term c.
+        """Solve the program for one diagonal D >= 0 and one linear term c.
 
         Parameters
         ----------
         D : ndarray, shape (n,)
+            Diagonal added to P.
         c : ndarray, shape (n,), or None
-            None for ``-D * center``: the weighted projection of the center, if P = 0 and q = 0.
+            Linear term added to q; None for ``-D * center``, which is the weighted projection of
+            the center if P = 0 and q = 0.
         center : ndarray, shape (n,)
-            The program is solved for ``x - center``: near the answer, the objective is small and
-            the solver's relative tolerances are tight. The answer does not depend on it otherwise.
+            Estimate of the minimizer. The program is solved for ``x - center``: if this is small,
+            so is the objective, and the solver's relative tolerances are tight. Otherwise the
+            answer does not depend on it.
         """
         direct = self._newton or self._orthogonal if c is None else None
-        if direct is not None:  # what it certifies is more accurate than what is asked here
+        if direct is not None:  # an answer that it certifies is more accurate than `_SOLVED`
             solved = attempt(lambda: direct(D, center))
             if solved is not None:
                 return ConicAnswer(solved.x, Outcome.SOLVED, math.sqrt(2 * solved.gap))
@@ -257,7 +263,7 @@ class ConicProgram:
             return ConicAnswer(None, Outcome.FAILED)
         first = attempt(lambda: self._updated(near))
         if first is None:
-            # What it was told of this program is not known.
+            # The solver's state is unknown after an error: build a new one.
             first, self._sent = _NOTHING, (None, self._zero)
             vars(self).pop("_solver", None)
         if _reached(first, _SOLVED, near.far):
@@ -267,8 +273,8 @@ class ConicProgram:
         )
         origin = self._instance(D, -D * center if c is None else c, np.zeros_like(center))
         for instance in (near, origin):
-            tight = self._attempt(instance, _TIGHT, True)  # scaled for these values
-            # Far from the center the objective is larger, and a gap relative to it too.
+            tight = self._attempt(instance, _TIGHT, True)  # a new solver, scaled for these values
+            # Around the origin the objective may be large, and a relative gap too loose.
             absolute = instance is near or tight.gap * instance.far * instance.far <= _SOLVED[0]
             if absolute and _reached(tight, _SOLVED, instance.far):
                 return instance.answer(tight)
@@ -281,7 +287,8 @@ class ConicProgram:
             return instance.answer(best, Outcome.INACCURATE)
         general = bool(self._data.cones.power_nd)
         if general and c is None and self._flat and self._inside(center):
-            # Its own projection. Clarabel stalls at the tips of such cones, and SCS lacks them.
+            # The center is its projection. Clarabel stalls at the apexes of generalized power
+            # cones, and SCS has no such cones.
             return ConicAnswer(center.copy(), Outcome.SOLVED, 0.0)
         verdict = _VERDICTS.get(str(first.status))
         if verdict is Outcome.INFEASIBLE and not self._proved_empty(near):
@@ -296,14 +303,15 @@ class ConicProgram:
         )
 
     def prices(self, center: Array) -> Array | None:
-        """Return the prices of the rows' right sides at the optimum; None if not found.
+        """Return the shadow prices of the rows' right sides; None if the solver fails.
 
-        A price is the change of the optimum per unit, and zero for rows that do not bind.
+        A shadow price is the decrease of the optimal value per unit of the right side; it is zero
+        for rows that do not bind.
 
         Parameters
         ----------
         center : ndarray, shape (n,)
-            A point near the optimum; the answer does not depend on it otherwise.
+            Estimate of the minimizer; it affects only the accuracy.
         """
         zero = np.zeros(center.size)
         near = self._instance(zero, zero, center)
@@ -321,7 +329,7 @@ class ConicProgram:
         return attempt(solved)
 
     def _updated(self, near: _Instance) -> SolverAnswer:
-        """Return the standing solver's answer, told what has changed."""
+        """Update the solver of the first attempt with the changed data, and return its answer."""
         changed = {"b": near.b}
         if near.q is not self._sent[1]:
             changed["q"] = near.q
@@ -332,11 +340,11 @@ class ConicProgram:
         return self._found(self._solver, near)
 
     def _beyond(self, x: Array, rows: NDArray[np.intp]) -> bool:
-        """Return whether x violates one of these bounds."""
+        """Return whether x violates one of the bounds in these rows."""
         return bool((self._data.b[rows] < self._own_A[rows] @ x).any())
 
     def _found(self, solver: Any, instance: _Instance) -> SolverAnswer:
-        """Solve, and read the answer once: its vectors are lists that are made on every access."""
+        """Solve, and return the answer; vectors are read once, since every access makes a list."""
         return self._read(solver.solve(), instance)
 
     def _read(self, solution: Any, instance: _Instance) -> SolverAnswer:
@@ -349,10 +357,10 @@ class ConicProgram:
         return SolverAnswer(x, value, abs(value - solution.obj_val_dual), residual, solution.status)
 
     def _proved_empty(self, instance: _Instance) -> bool:
-        """Return whether a certificate excludes all points of ordinary size.
+        """Return whether a certificate z excludes all feasible points up to size `_EXCLUDED`.
 
-        A point ``y`` has ``b'z = (A y + s)'z >= y'A'z`` for z in the dual cones: none is below
-        ``-b'z / |A'z|_1``.
+        Every feasible y has ``b'z = (A y + s)'z >= y'A'z`` for z in the dual cones, so its largest
+        component is at least ``-b'z / |A'z|_1``.
         """
 
         def excluded(certain: float) -> bool:
@@ -378,14 +386,14 @@ class ConicProgram:
             slope = largest(np.abs(q))
         shift = self._own_A @ center
         b = data.b - shift
-        # Cones are invariant under scaling: far answers are brought near the origin.
+        # Cones are invariant under scaling, so a program with a distant answer is scaled down.
         size = largest(np.abs(b))
         violation = 0.0
         if not size * self._violated.factor <= _NEAR:
             within = self._violated(b)
             violation = largest(np.abs(shift)) if within is None else within
         far = max(1.0, max(slope, violation) / _NEAR)
-        # Where everything is small, tolerances of the unit problem would be larger than x.
+        # If all data are small, the absolute tolerances would be larger than x: scale up.
         small = max(slope, size)
         if 0 < small < 1:
             far = max(small, _TINY)
@@ -395,7 +403,10 @@ class ConicProgram:
         return _Instance(values, q, b, center, far, curvature)
 
     def _with_weights(self, D: Array) -> tuple[Array, float]:
-        """Entries of P + diag(D) at unit curvature, and the curvature; kept for the last D."""
+        """Return the entries of P + diag(D) over its curvature, and the curvature.
+
+        The result is kept for the last D.
+        """
         weights = D.tobytes()
         if weights != self._weights or not weights:
             form = self._quadratic
@@ -415,10 +426,10 @@ class ConicProgram:
         return attempt(solved) or _NOTHING
 
     def extent(self) -> tuple[Array, Array]:
-        """Return bounds of every component of x, widened by the solver's accuracy.
+        """Return lower and upper bounds of every component of x, widened by the solver's accuracy.
 
-        Infinite where the set is unbounded or no answer of full accuracy is found, and for sets
-        of more than a few hundred components.
+        A bound is infinite if the set is unbounded in its direction, if no solve reaches full
+        accuracy, or if the set has more than a few hundred components.
         """
         n = self._data.n
         lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
@@ -434,9 +445,9 @@ class ConicProgram:
         return lower, upper
 
     def linear_bounds(self) -> list[LinearBound]:
-        """Return bounds of linear functions of x that the set states, widened as `extent` is.
+        """Return the linear constraints of the set as bounds, widened like the bounds of `extent`.
 
-        Those with a single component are bounds, and of sets with very many others none is read.
+        Constraints with one component are omitted, and so are all if there are more than a hundred.
         """
         data = self._data
         simple = data.cones.zero + data.cones.nonneg
@@ -454,17 +465,17 @@ class ConicProgram:
         return bounds
 
     def violation(self, x: Array) -> float | None:
-        """Return the largest violation of a cone at x, or None where auxiliary columns hide it.
+        """Return the largest violation of a cone at x, or None if it is unknown.
 
-        Auxiliary columns that the equalities determine, such as the triangle of a symmetric
-        matrix, hide nothing.
+        It is unknown for exponential and power cones, and if there are auxiliary columns that the
+        equalities do not determine. (They determine the triangle of a symmetric matrix.)
         """
         data = self._data
         s = data.b - self._own_A @ x
         auxiliary = data.A[:, data.n :]
         if auxiliary.shape[1]:
             equalities = sp.csr_array(auxiliary[: data.cones.zero])
-            # Of many columns no full matrix is made, if where its numbers stand leaves them open.
+            # If the sparsity pattern alone rules out full rank, no dense matrix is made.
             if structural_rank(_with_short_indices(equalities)) < auxiliary.shape[1]:
                 return None
             y, _, rank, _ = np.linalg.lstsq(equalities.toarray(), s[: data.cones.zero])
@@ -474,7 +485,7 @@ class ConicProgram:
         return self._violated(s)
 
     def _inside(self, x: Array) -> bool:
-        """Return whether rows alone show that x is in the set."""
+        """Return whether x surely satisfies all constraints, by evaluating their rows."""
         data, cones = self._data, self._data.cones
         if data.A.shape[1] > data.n:
             return False
@@ -487,7 +498,7 @@ class ConicProgram:
         if outside is None or outside > 0:
             return False
         rest = s[start + 3 * cones.exp :]
-        if s[start : start + 3 * cones.exp].any():  # of exponential cones only the tip is certain
+        if s[start : start + 3 * cones.exp].any():  # exponential cones are tested at 0 alone
             return False
         for a in (*((p, 1 - p) for p in cones.power), *cones.power_nd):
             sides, height, rest = rest[: len(a)], rest[len(a)], rest[len(a) + 1 :]
@@ -512,13 +523,13 @@ class ConicProgram:
 
 
 class _Quadratic(NamedTuple):
-    """The entries of ``triu(P + diag(D))`` that solvers are told of, for any D."""
+    """Sparsity pattern and entries of ``triu(P + diag(D))``, to be updated for any D."""
 
-    pattern: sp.csc_array  # with a slot for every component of x
-    slots: NDArray[np.intp]  # of D among its entries
-    base: Array  # entries of P
-    curvature: float
-    start: Array  # entries for D = 1 at unit curvature
+    pattern: sp.csc_array  # matrix with all entries that any D may need
+    slots: NDArray[np.intp]  # positions of the entries that D is added to
+    base: Array  # entries for D = 0
+    curvature: float  # largest absolute entry of P
+    start: Array  # entries for D = 1, with P scaled to a curvature of at most 1
 
 
 def _quadratic_of(data: ConeData) -> _Quadratic:
@@ -537,7 +548,7 @@ def _quadratic_of(data: ConeData) -> _Quadratic:
 
 
 def _with_short_indices(M: sp.csr_array) -> sp.csr_array:
-    """Return the matrix with indices of 32 bits, which is all that old versions of csgraph take."""
+    """Return the matrix with 32-bit indices, since old versions of csgraph accept no others."""
     indices, indptr = M.indices.astype(np.int32), M.indptr.astype(np.int32)
     return sp.csr_array((M.data, indices, indptr), shape=M.shape)
 
@@ -545,7 +556,7 @@ def _with_short_indices(M: sp.csr_array) -> sp.csr_array:
 def _without_distant(data: ConeData) -> tuple[ConeData, NDArray[np.intp]] | None:
     """Return the program without distant bounds of single components of x, and their rows.
 
-    None if there are none, or nothing else.
+    Return None if there are no such bounds, or no other rows.
     """
     rows = sp.csr_array(data.A)
     count = np.diff(rows.indptr)
@@ -563,9 +574,9 @@ def _without_distant(data: ConeData) -> tuple[ConeData, NDArray[np.intp]] | None
 
 
 def _reached(solution: SolverAnswer, required: tuple[float, float], far: float) -> bool:
-    """Return whether gap and residuals are small enough, whatever the solver calls its status.
+    """Return whether gap and residual are as small as required, whatever the solver's status.
 
-    The gap is relative to the objective, or to one, of the program before it was brought near.
+    The gap is relative to the objective before scaling by `far`, or to 1 if that is larger.
     """
     size = max(far, 1.0) * max(far, 1.0)  # a power would raise where it overflows
     gap = solution.gap * size / max(1.0, abs(solution.value) * size)
@@ -581,5 +592,5 @@ _VERDICTS = {
 
 
 def _usable(solution: SolverAnswer, instance: _Instance) -> bool:
-    # Relative to the size of far answers: nothing better can be expected of them.
+    # The second test is relative to the size of a distant answer, which cannot be more accurate.
     return _reached(solution, _INACCURATE, 1.0) or _reached(solution, _INACCURATE, instance.far)

@@ -1,4 +1,4 @@
-"""Clarabel, an interior point, and SCS, a first-order method for what the former does not solve."""
+"""Interfaces to Clarabel, an interior-point solver, and to SCS, the first-order fallback solver."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 
-# The solver's default, 1e-8, stalls at a gap of 1e-7 on some power-flow steps.
+# With Clarabel's default regularization, 1e-8, some power-flow steps stall at a gap of 1e-7.
 _REGULARIZATION = 1e-10
-# Its default accuracy of certificates that no point keeps the constraints.
+# Clarabel's default tolerance of certificates of infeasibility.
 LIKELY = 1e-8
-# Feasibility that programs with semidefinite cones are asked for: a hundredth of what is required.
-# At points on the edge of such a cone residuals do not fall below it, and Clarabel goes on until
-# its scaling is no number any more, at which it panics, with a text that no setting withholds.
+# Tolerance of feasibility for semidefinite cones, a hundredth of the accuracy that answers require.
+# Near the boundary of such a cone residuals do not fall below it. With a smaller tolerance,
+# Clarabel continues until its scaling is nan and panics, with a text that no setting suppresses.
 _SEMIDEFINITE = 1e-10
 
 
@@ -37,27 +37,27 @@ def interior_point(
     certain: float = LIKELY,
     refined: bool = True,
 ) -> Any:
-    """Return a solver of ``minimize 1/2 y'P y`` over the constraints of `data`, open to updates.
+    """Build Clarabel's solver of ``minimize 1/2 y'P y`` over constraints; its data can be updated.
 
     Parameters
     ----------
     P : csc_array, shape (N, N)
-        Upper triangle.
+        Upper triangle of the quadratic term.
     data : ConeData
-        Its objective is ignored.
+        Constraints; the objective in it is ignored.
     tolerance : float
         Tolerance of gaps, and of feasibility if no cone is semidefinite.
     equilibrate : bool
-        Whether it scales the program first.
+        Whether the solver equilibrates the program first.
     certain : float
         Tolerance of certificates that no point satisfies the constraints.
     refined : bool
-        Whether every solve of a linear system is refined.
+        Whether iterative refinement follows every solve of a linear system.
     """
     settings: Any = clarabel.DefaultSettings()
     settings.verbose = False
     settings.max_threads = 1
-    settings.presolve_enable = False  # both block updates of the data
+    settings.presolve_enable = False  # this and the next feature prevent updates of the data
     settings.chordal_decomposition_enable = False
     settings.tol_gap_abs = settings.tol_gap_rel = tolerance
     settings.tol_feas = max(tolerance, _SEMIDEFINITE) if data.cones.psd else tolerance
@@ -71,7 +71,7 @@ def interior_point(
 
 
 def cones_of(cones: Cones) -> list[Any]:
-    """Return the cones as Clarabel names them."""
+    """Return the cones as objects of Clarabel."""
     rows: list[Any] = []
     if cones.zero:
         rows.append(clarabel.ZeroConeT(cones.zero))
@@ -86,24 +86,27 @@ def cones_of(cones: Cones) -> list[Any]:
 
 
 def _exponents(given: Sequence[float]) -> list[float]:
-    """Return the exponents with a sum of 1 as exact as Clarabel requires."""
+    """Return a power cone's exponents, with a sum of 1 up to the rounding that Clarabel accepts."""
     largest = max(range(len(given)), key=given.__getitem__)
     others = math.fsum(a for k, a in enumerate(given) if k != largest)
     return [1.0 - others if k == largest else float(a) for k, a in enumerate(given)]
 
 
-# What is left of the constraints, relative to the terms of each row.
+# Largest residual of the constraints in an answer of SCS, relative to the terms of each row.
 _ACCURATE = 1e-6
-# Larger matrices are not searched for negative eigenvalues.
+# Largest order of a matrix that is tested for negative eigenvalues.
 _LARGEST_BENT = 300
 
 
 def first_order(P: sp.csc_array, q: Array, b: Array, data: ConeData) -> Array | None:
-    """Return SCS's solution of the same problem; None if it fails or lacks a cone."""
+    """Return SCS's minimizer of ``1/2 y'P y + q'y`` over constraints with right side b.
+
+    Return None if SCS fails or does not support a cone.
+    """
     import scs
 
     cones = data.cones
-    # SCS prints on numbers it cannot use.
+    # SCS prints messages if its data are not finite or P is not semidefinite: do not call it then.
     if cones.power_nd or not (np.isfinite(q).all() and np.isfinite(b).all()) or _bent(P):
         return None
     order = _lower_triangles(cones)
@@ -124,7 +127,7 @@ def first_order(P: sp.csc_array, q: Array, b: Array, data: ConeData) -> Array | 
     y = np.asarray(result["x"])
     if y.shape != q.shape or not np.isfinite(y).all():
         return None
-    # Its own tolerance is relative to the largest number of all rows, too.
+    # SCS's tolerance is relative to the largest number of all rows, so each row is tested here.
     rows = data.A.tocsr()[order]
     left = unmet(rows, abs(rows), y, np.asarray(result["s"]), b[order])
     return y if left <= _ACCURATE else None
@@ -139,7 +142,7 @@ def _bent(upper: sp.csc_array) -> bool:
 
 
 def _lower_triangles(cones: Cones) -> Index:
-    """Row order that turns stacked upper triangles (by column) into stacked lower ones."""
+    """Return the order of rows that turns upper triangles (by column) into lower triangles."""
     start = cones.zero + cones.nonneg + sum(cones.soc)
     order = [np.arange(start)]
     for n in cones.psd:

@@ -1,4 +1,4 @@
-r"""Bounds of linear functions over a box and one linear constraint, for intervals of coefficients.
+r"""Bounds of linear functions with interval coefficients over a box and one linear constraint.
 
 For :math:`l \le x \le u`, :math:`b_0 \le a'x \le b_1` and coefficients :math:`c \in [c_0, c_1]`,
 every number :math:`\lambda` gives a lower bound:
@@ -6,9 +6,10 @@ every number :math:`\lambda` gives a lower bound:
 .. math:: c'x = \lambda \, a'x + (c - \lambda a)'x \ge \min(\lambda b_0, \lambda b_1)
     + \sum_j \min_{c_j, x_j} (c_j - \lambda a_j) x_j .
 
-The largest of these over all :math:`\lambda` is the minimum for fixed c (duality of linear
-programs). It lies at a :math:`\lambda` with :math:`c_j = \lambda a_j` for some j. A few of these
-are tried. On the probability simplex, :math:`\lambda = \min_j c_{0,j}` gives the minimum.
+For fixed c, the largest of these bounds over all :math:`\lambda` is the minimum (duality of linear
+programs). It is attained at a :math:`\lambda` with :math:`c_j = \lambda a_j` for some j. A few such
+:math:`\lambda` are tried. On the probability simplex, :math:`\lambda = \min_j c_{0,j}` gives the
+minimum.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-# So many multipliers are tried, of those at which a component has no coefficient left.
+# Number of multipliers lambda that are tried.
 _TRIED = 16
-# Rounding of a sum, relative to the magnitudes of its terms: more than floating point leaves.
+# Bound of the rounding error of a sum, relative to the sum of its terms' magnitudes.
 _ROUNDING = 1e-9
-# Of a product, relative to it.
+# Bound of the rounding error of a product, relative to the product.
 _LAST_DIGIT = 2.0**-51
-# So many coefficients are looked at together; with more in all, nothing is narrowed.
+# Number of coefficients in one vectorized step, and in all; with more in all, bounds are infinite.
 _BLOCK, MOST = 1 << 20, 5 * 10**7
 
 
@@ -40,10 +41,11 @@ class LinearBound:
     Attributes
     ----------
     columns : ndarray of int, shape (k,)
-        Components of x.
+        Components of x in the function.
     slope : ndarray, shape (k,)
-        Their coefficients; none is 0.
+        Coefficients of these components; none is 0.
     lower, upper : float
+        Bounds of the function; may be infinite.
     """
 
     columns: Index
@@ -55,42 +57,43 @@ class LinearBound:
     def around(
         columns: Index, slope: Array, lower: float, upper: float, tolerance: float
     ) -> LinearBound:
-        """Return bounds that are wider by a tolerance, relative to the numbers in them.
+        """Return a bound that is widened by a tolerance.
 
         Parameters
         ----------
         columns, slope, lower, upper
-            Attributes of the bound.
+            Attributes of the bound before widening.
         tolerance : float
+            Widening relative to the largest of the finite bounds and coefficients.
         """
         ends = [abs(end) for end in (lower, upper) if math.isfinite(end)]
         wider = tolerance * max([*ends, float(np.abs(slope).max())])
         return LinearBound(columns, slope, lower - wider, upper + wider)
 
     def among(self, columns: Index) -> LinearBound:
-        """Return the bounds with components of a part of x as components of x.
+        """Return the bound of a part of x as a bound of the whole x.
 
         Parameters
         ----------
         columns : ndarray of int
-            Positions in x of the components of the part.
+            Positions in x of the part's components.
         """
         return replace(self, columns=columns[self.columns])
 
     def containing(self, points: Array) -> NDArray[np.bool_]:
-        """Return whether each point, a row, satisfies them."""
+        """Return whether each point, a row of `points`, satisfies the bounds."""
         values = points[:, self.columns] @ self.slope
         return (self.lower <= values) & (values <= self.upper)
 
     def least(self, low: Array, high: Array, lower: Array, upper: Array) -> Array:
-        """Return lower bounds of ``c'x`` for rows c of coefficients in intervals.
+        """Return a lower bound of ``c'x`` for each row c of interval coefficients.
 
         Parameters
         ----------
         low, high : ndarray, shape (m, n)
-            Ends of the coefficients.
+            Ends of the coefficients' intervals.
         lower, upper : ndarray, shape (n,)
-            Bounds of x.
+            Bounds of x, in addition to this one.
         """
         rest = np.setdiff1d(np.arange(lower.size), self.columns)
         beside = _least(low[:, rest], high[:, rest], lower[rest], upper[rest])
@@ -108,7 +111,7 @@ class LinearBound:
                 moved = times[:, np.newaxis] * self.slope
                 value = ends.min(axis=0) + _least(low - moved, high - moved, lower, upper)
                 lost = _ROUNDING * np.abs(ends).min(axis=0)
-                # Products with 1 are exact. Others move a coefficient in its last digit.
+                # Products with coefficients of 1 are exact; others have a rounding error.
                 lost += (_LAST_DIGIT * np.abs(moved[:, rounds]) * size[rounds]).sum(axis=1)
                 best = np.fmax(best, value - lost)
         return beside + best
@@ -117,16 +120,16 @@ class LinearBound:
 def bounds_of_products(
     sums: Sequence[LinearBound], low: Array, high: Array, lower: Array, upper: Array
 ) -> tuple[Array, Array]:
-    """Return bounds of ``c'x`` for rows c of coefficients in intervals, over a box and more.
+    """Return lower and upper bounds of ``c'x`` for each row c of interval coefficients.
 
     Parameters
     ----------
     sums : sequence of LinearBound
-        Bounds of linear functions of x, each combined with the box alone.
+        Bounds of linear functions of x; each is combined with the box, but not with the others.
     low, high : ndarray, shape (m, n)
-        Ends of the coefficients.
+        Ends of the coefficients' intervals.
     lower, upper : ndarray, shape (n,)
-        Bounds of x.
+        Box of x.
     """
     m, n = low.shape
     least, most = np.full(m, -np.inf), np.full(m, np.inf)
@@ -143,7 +146,7 @@ def bounds_of_products(
 
 
 def _least(low: Array, high: Array, lower: Array, upper: Array) -> Array:
-    """Return the sums of the least products of coefficients and components."""
+    """Return, for each row, the sum of the least products of coefficients and components."""
     with np.errstate(invalid="ignore"):
         corners = [_finite(c * x, c) for c in (low, high) for x in (lower, upper)]
         least = np.minimum.reduce(corners)
@@ -153,5 +156,5 @@ def _least(low: Array, high: Array, lower: Array, upper: Array) -> Array:
 
 
 def _finite(products: Array, factor: Array) -> Array:
-    """Return products with finite numbers of unknown size: those with 0 are 0."""
+    """Return products, with 0 for a factor of 0: infinite bounds stand for finite numbers."""
     return np.where(factor == 0, 0.0, products)

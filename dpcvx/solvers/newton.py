@@ -1,10 +1,11 @@
-"""Projections onto polyhedra and second-order cones by Newton's method on the active ones.
+"""Projections onto polyhedra and second-order cones by Newton's method on active constraints.
 
-Every inequality and every cone is one convex function with one multiplier. From the projection onto
-the equalities, steps solve the conditions of optimality of the functions that seem active, with one
-factor of a fixed pattern each. If these do not end, augmented Lagrangians with growing
-penalties follow. They are convex, so a line search leads to their minimizers from any point.
-Without a certified answer, the interior point takes over (`dpcvx.solvers.conic`).
+Every inequality and every cone is one convex function with one multiplier. In the first stage,
+which starts at the projection onto the equalities, each step solves the optimality conditions of
+the functions that seem active; it factors one matrix of fixed pattern. If this does not converge,
+the second stage minimizes augmented Lagrangians with growing penalties. They are convex, so a line
+search leads to their minimizers from any point. If no stage certifies an answer, an interior point
+solves the projection (`dpcvx.solvers.conic`).
 """
 
 from __future__ import annotations
@@ -26,55 +27,54 @@ from .newton_plain import PlainKernel
 
 Array = NDArray[np.float64]
 
-# What takes the steps. The answers of the two differ in their last digits.
+# Names of the kernels. Their answers differ in the last digits.
 PLAIN, COMPILED = "numpy", "numba"
-# Predicted microseconds, as measured: of an interior point, and for every row and column of its
-# matrix; of a step of each kernel, and for every entry and product of a layout.
+# Predicted time in microseconds, from measurements. An interior point: constant, and per row and
+# column of its matrix. A step of each kernel: constant, and per entry and product of a layout.
 _INTERIOR = (100.0, 1.7)
 _STEP = {PLAIN: (50.0, 0.014), COMPILED: (1.0, 0.004)}
-# Three steps, which most answers take, may last this share of an interior point; all that are
-# tried before it is asked, three and this share.
+# The method is used if three steps, enough for most answers, take at most this share of an interior
+# point's time. Beyond three steps, further steps may take the second share.
 _WORTH = 0.6
 _LOST = 0.15
-# From near a set, where answers are seldom missed, steps of numpy may last this share; of numba's,
-# enough fit into the other.
+# For points near the set, where the method seldom fails, steps of numpy may take this share of the
+# time. Steps of numba are fast enough for the share above.
 _NEAR = 0.75
-# Seconds of the processor that compiling takes, once on a machine; and seconds that compiled loops
-# save in a projection and for each component of the point: 0.35 ms in zones of 58 components, 0.64
-# in zones of 415 and 1.1 in networks of 983.
+# Processor seconds to compile once on a machine. Seconds that compiled loops save per projection:
+# constant, and per component (measured: 0.35 ms for 58 components, 0.64 for 415, 1.1 for 983).
 _COMPILING = 20.0
 _SAVED = (2.5e-4, 9e-7)
-# Up to this size full matrices are factored faster by compiled loops than by LAPACK.
+# Largest size of dense matrices that compiled loops factor faster than LAPACK.
 _LOOPS = 80
 
 
 class Kernel(Protocol):
-    """Minimizes ``1/2 sum_i D_i (x_i - v_i)^2`` over the functions of a layout."""
+    """Solver of ``minimize 1/2 sum_i D_i (x_i - v_i)^2`` under the constraints of a layout."""
 
     def __init__(self, layout: NewtonLayout, budget: int, near: int = 0) -> None: ...
 
     def weigh(self, D: Array) -> bool:
-        """Take new positive weights; whether they have a factor."""
+        """Set positive weights D, and return whether their matrix H could be factored."""
         ...
 
     def project(self, v: Array) -> Point | None:
-        """Return the projection of a point; None if none is certified."""
+        """Return the projection of a point v; None if no answer is certified."""
         ...
 
 
 def kernel_for(steps: int, sizes: Iterable[int]) -> str:
-    """Return the name of the kernel that a new plan takes.
+    """Return the name of the kernel for a new plan.
 
-    It is numba if it can be imported and the steps are predicted to save the time that compiling
-    takes. The prediction follows from public numbers alone, so that it is the same on all machines
-    that have numba, whatever they have compiled before.
+    It is numba if numba can be imported and the run is predicted to save more time than compiling
+    takes. The prediction uses public numbers only. So all machines with numba choose the same
+    kernel, whether or not they have compiled it before.
 
     Parameters
     ----------
     steps : int
-        Number of steps of each agent in a run.
+        Number of local steps of each agent in a run.
     sizes : iterable of int
-        Number of components of each agent whose set Newton's method projects onto.
+        Numbers of components of the agents for whose sets Newton's method is used.
     """
     alone, component = _SAVED
     saved = steps * sum(alone + component * size for size in sizes)
@@ -82,7 +82,7 @@ def kernel_for(steps: int, sizes: Iterable[int]) -> str:
 
 
 def compile_ahead() -> str:
-    """Compile what numba's kernel needs, and return a sentence on what was done.
+    """Compile all functions of numba's kernel, and return a sentence on the time it took.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def compile_ahead() -> str:
     layout = layout_of(ConeData(none, np.zeros(2), A, np.zeros(2), Cones(soc=(2,)), 2))
     if layout is None:
         raise package_fault("A cone has no layout.")
-    # The projection of this point onto a cone takes all functions.
+    # The projection of this point onto a cone calls all functions of the kernel.
     started = time.process_time()
     Newton(layout, COMPILED, 45)(np.ones(2), np.array([0.0, 1.0]))
     spent = f"{time.process_time() - started:.1f} s of the processor"
@@ -108,16 +108,16 @@ def compile_ahead() -> str:
 
 
 def best_kernel() -> str:
-    """Return the name of the fastest kernel: numba where it can be imported."""
+    """Return the name of the fastest kernel: numba if it can be imported, else numpy."""
     try:
         _compiled()
-    except ImportError:  # not installed, or not for this version of numpy
+    except ImportError:  # numba is not installed, or does not support this version of numpy
         return PLAIN
     return COMPILED
 
 
 def _compiled() -> type[Kernel]:
-    # Importing what compiles takes half a second, and may be impossible: not before it is needed.
+    # Imported at first use, since importing numba takes half a second, and may fail.
     return import_module(".newton_compiled", __package__).CompiledKernel
 
 
@@ -127,7 +127,7 @@ def require_kernel(name: str) -> None:
     Raises
     ------
     SolverError
-        Saying what to install.
+        If the kernel cannot be imported; the text names the package to install.
     """
     if name != PLAIN and best_kernel() != name:
         raise SolverError(
@@ -137,29 +137,28 @@ def require_kernel(name: str) -> None:
 
 
 class Newton:
-    r"""``argmin_{x in W} 1/2 sum_i D_i (x_i - v_i)^2`` for weights D > 0.
+    r"""Projection ``argmin_{x in W} 1/2 sum_i D_i (x_i - v_i)^2`` for weights D > 0.
 
-    For multipliers :math:`\lambda \ge 0` and with r what is left of stationarity, no point of W has
-    an objective below that of x by more than
+    For multipliers :math:`\lambda \ge 0` and the residual r of stationarity, the objective at x
+    exceeds the objective at any point of W by at most the gap
 
     .. math:: \sum_i |\lambda_i \varphi_i(x)| + \tfrac12 \sum_j r_j^2 / D_j
 
-    where j runs over the free columns: H is at least their weights. In the second stage, products
-    of multipliers and slacks of rows stand in place of the first terms. An answer leaves with this
-    bound, its gap, below 1e-12 of the least weight (1e-13 of the objective, far from W), and with
-    no function above 1e-10: relative to the numbers of x, or of the function, where these are below
-    1, and to a thousandth of the latter where they are above 1000.
+    where j runs over the free columns: H is at least the diagonal matrix of their weights. In the
+    second stage, products of multipliers and slacks of rows replace the first terms. A certified
+    answer has a gap below 1e-12 times the least weight, or 1e-13 times the objective if v is far
+    from W. No function is above 1e-10 times its terms if these are below 1, 1e-10 for larger terms,
+    and 1e-13 times its terms if these are above 1000.
 
-    Answers depend on the arguments alone. Results that follow from the weights are stored for the
-    last weights.
+    Answers depend on the arguments alone. Quantities that depend on D only are kept for the last D.
 
     Parameters
     ----------
     layout : NewtonLayout
     kernel : str
-        Its name.
+        Name of the kernel.
     budget, near : int
-        Steps after which no more are tried, and for points near the set.
+        Largest numbers of steps: for all points, and for points near the set.
     """
 
     def __init__(self, layout: NewtonLayout, kernel: str, budget: int, near: int = 0) -> None:
@@ -169,7 +168,8 @@ class Newton:
     def __call__(self, D: Array, v: Array) -> Point | None:
         """Project v, shape (n,); None if no answer is certified, or not all weights are positive.
 
-        The objective counts from the projection onto the equalities.
+        In the answer, `value` is the excess of the objective over its value at the projection onto
+        the equalities.
         """
         weights = D.tobytes()
         if weights != self._weights:
@@ -181,13 +181,14 @@ class Newton:
 
 
 def newton_for(layout: NewtonLayout, kernel: str) -> Newton | None:
-    """Return Newton's method for a set, or None if predicted to be slower than Clarabel.
+    """Return Newton's method for a set, or None if it is predicted to be slower than Clarabel.
 
     Parameters
     ----------
     layout : NewtonLayout
+        Layout of the set.
     kernel : str
-        Its name.
+        Name of the kernel.
 
     Raises
     ------
@@ -195,9 +196,9 @@ def newton_for(layout: NewtonLayout, kernel: str) -> Newton | None:
         If the kernel is not installed.
     """
     require_kernel(kernel)
-    # LAPACK factors large full matrices faster than loops do.
+    # LAPACK factors large dense matrices faster than compiled loops do.
     kernel = PLAIN if layout.dense and layout.size > _LOOPS else kernel
-    if layout.long.size:  # borders are full matrices, too
+    if layout.long.size:  # borders are dense matrices, too
         kernel = PLAIN
     (alone, entry), (solve, node) = _STEP[kernel], _INTERIOR
     step = alone + entry * (layout.block.size + layout.slots.size) + layout.extra

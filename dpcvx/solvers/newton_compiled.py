@@ -1,7 +1,7 @@
-"""The method of `newton_plain`, compiled: loops in place of array operations.
+"""The method of `newton_plain` as loops that numba compiles, in place of array operations.
 
-Not imported where numba is not installed. The functions stand in one file because numba keeps what
-it has compiled on disk until this file changes.
+This module is imported only if numba is installed. All functions are in one file because numba
+caches compiled functions on disk until their file changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 
 class _Note(event.Listener):
-    """Says what is being compiled, and how long it takes, which is many runs' time."""
+    """Listener that prints a note when numba compiles, since that takes longer than many runs."""
 
     def __init__(self) -> None:
         self.said = False
@@ -30,28 +30,28 @@ class _Note(event.Listener):
     def on_start(self, event: Any) -> None:
         """Print one note, for any number of compiled functions."""
         if not self.said:
-            with suppress(OSError, ValueError, AttributeError):  # closed, or there is none
+            with suppress(OSError, ValueError, AttributeError):  # standard error closed or missing
                 sys.stderr.write(
                     "dpcvx: compiling local steps, once on this machine: about 15 to 20 s of the "
                     "processor ...\n"
                 )
-                sys.stderr.flush()  # where it goes into a file, while one waits
+                sys.stderr.flush()  # so that a file shows the note while numba compiles
         self.said = True
 
     def on_end(self, event: Any) -> None:
-        """Ignore the end of a step."""
+        """Ignore the end of a compilation."""
 
 
 def _compiled(function: Any) -> Any:
     """Return the function, compiled at its first call and cached on disk if that is possible."""
     try:
         return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    except RuntimeError:  # no such place
+    except RuntimeError:  # there is no writable folder for the cache
         return numba.njit(nogil=True, error_model="numpy")(function)
 
 
 class _Fixed(NamedTuple):
-    """Arrays of a layout, see `NewtonLayout`; those of products with D are `weighted`."""
+    """Arrays of a `NewtonLayout`; the names with `weighted` are its map from D to entries of H."""
 
     hp: Any
     hi: Any
@@ -80,21 +80,24 @@ class _Fixed(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """Work arrays for weights and points, one below the other if shapes are equal.
+    """Work arrays for weights and points; arrays of one shape are rows of one matrix.
 
     Attributes
     ----------
     D, x : ndarray, shape (n,)
-        Weights; the point, and the answer in its place.
+        Weights; point to project, overwritten by the answer.
     H, M : ndarray
-        Entries of two matrices; L, inverse of shape (2, .) are their factors.
+        Entries of two matrices; `L` and `inverse`, of shape (2, .), hold their factors.
     own, q, start, u, g, way, old, y : ndarray, shape (p,)
+        Vectors of free columns; see `PlainKernel` for their meaning.
     natural, length, phi, kind, share, allowed, multiplier : ndarray, shape (count,)
+        One number per function.
     slack, pull, dual : ndarray
-        Values of rows.
+        One number per row.
     J, tilt : ndarray
-        Values of pairs; J is the edge of a cone in the second stage.
+        One number per pair; in the second stage, J holds the edges of cones.
     marks : ndarray of int, shape (4, p)
+        Work arrays of the factorization.
     """
 
     D: Any
@@ -128,7 +131,7 @@ class _Work(NamedTuple):
 
 @_compiled
 def _factor(hp, hi, H, parent, lp, li, L, inverse, marks, y):
-    """``H = L diag(1 / inverse) L'``, row by row; whether all pivots are positive."""
+    """Factor ``H = L diag(1 / inverse) L'`` row by row; return whether all pivots are positive."""
     n = hp.size - 1
     after, flag, path, stack = marks[0], marks[1], marks[2], marks[3]
     for k in range(n):
@@ -174,7 +177,7 @@ def _factor(hp, hi, H, parent, lp, li, L, inverse, marks, y):
 
 @_compiled
 def _solve(lp, li, L, inverse, x):
-    """Solve with the factors in place."""
+    """Solve a linear system by its factors; x is the right side and becomes the solution."""
     n = lp.size - 1
     for k in range(n):
         value = x[k]
@@ -191,7 +194,7 @@ def _solve(lp, li, L, inverse, x):
 
 @_compiled
 def _times(hp, hi, H, x, out):
-    """``out = H x``."""
+    """Compute ``out = H x`` from the upper triangle of H."""
     n = hp.size - 1
     for j in range(n):
         out[j] = 0.0
@@ -205,9 +208,9 @@ def _times(hp, hi, H, x, out):
 
 @_compiled
 def _opened(begin, ints, begins, floats):
-    """The arrays that two long ones consist of.
+    """Return all arrays of a layout and all work arrays, as views of two long arrays.
 
-    Each argument of a compiled function costs a tenth of a microsecond to pass: these are four.
+    Each argument of a compiled function costs a tenth of a microsecond, so only four are passed.
     """
     fixed = _Fixed(
         ints[begin[0] : begin[1]], ints[begin[1] : begin[2]], ints[begin[2] : begin[3]],
@@ -238,14 +241,17 @@ def _opened(begin, ints, begins, floats):
 
 @_compiled
 def _factored(fixed, work, H, L, inverse):
-    """The factor of H; whether it has one."""
+    """Factor H into L and inverse; return whether all pivots are positive."""
     hp, hi, parent, lp, li = fixed.hp, fixed.hi, fixed.parent, fixed.lp, fixed.li
     return _factor(hp, hi, H, parent, lp, li, L, inverse, work.marks, work.y)
 
 
 @_compiled
 def _weigh(begin, ints, begins, floats):
-    """Entries of H for weights D, its factor, and the functions' curvature by H."""
+    """Compute the entries and the factor of H for weights D, and each function's natural penalty.
+
+    Return whether H could be factored.
+    """
     fixed, work = _opened(begin, ints, begins, floats)
     D, H = work.D, work.H
     for t in range(H.size):
@@ -271,7 +277,7 @@ def _weigh(begin, ints, begins, floats):
 
 @_compiled
 def _evaluate(fixed, work):
-    """Values of all functions at u, and gradients of those that are positive or have a price."""
+    """Compute all functions at u, and gradients of those that are positive or have a multiplier."""
     heads, pairs, columns = fixed.heads, fixed.pairs, fixed.columns
     blocks, block, d = fixed.blocks, fixed.block, fixed.d
     u, slack, phi, J = work.u, work.slack, work.phi, work.J
@@ -301,7 +307,7 @@ def _evaluate(fixed, work):
 
 @_compiled
 def _add_block(fixed, c, edge, tilt, weight, curve, M):
-    """Add ``weight edge edge' + curve (gram - tilt tilt')`` of one function."""
+    """Add ``weight edge edge' + curve (gram - tilt tilt')`` of function c to the matrix M."""
     begin, e = fixed.pairs[c], fixed.products[c]
     slots, gram = fixed.slots, fixed.gram
     for i in range(fixed.pairs[c + 1] - begin):
@@ -315,10 +321,10 @@ def _add_block(fixed, c, edge, tilt, weight, curve, M):
 
 @_compiled
 def _merit(fixed, work, strength):
-    """The augmented Lagrangian at u, for the second stage; g is left as H u - q.
+    """Return the augmented Lagrangian at u, for the second stage, and set g to H u - q.
 
-    Leaves slacks and functions, the projections of w in `pull`, and of every function the kind of
-    its second derivative and how much of it is kept; edges and tilts.
+    Set also the slacks, the functions' values, `pull` (projections of w), edges and tilts, and for
+    every function the case of its second derivative (`kind`) and its `share`; see `_Tried`.
     """
     heads, pairs, columns = fixed.heads, fixed.pairs, fixed.columns
     blocks, block, d = fixed.blocks, fixed.block, fixed.d
@@ -374,7 +380,7 @@ def _merit(fixed, work, strength):
 
 @_compiled
 def _add_rows(fixed, weights, out):
-    """``out += C' weights``."""
+    """Add ``C' weights`` to out, for weights of rows."""
     heads, pairs, columns = fixed.heads, fixed.pairs, fixed.columns
     for c in range(heads.size - 1):
         width = pairs[c + 1] - pairs[c]
@@ -388,7 +394,10 @@ def _add_rows(fixed, weights, out):
 
 @_compiled
 def _penalize(fixed, work, rules, growing, wanted, refinements, budget):
-    """The second stage, see `PlainKernel`; whether the answer, in u, is certified."""
+    """Run the second stage, see `PlainKernel`; return whether the answer in u is certified.
+
+    The other three numbers are gap, value and violation of the answer.
+    """
     heads, natural, H, M = fixed.heads, work.natural, work.H, work.M
     u, g, way, old, phi = work.u, work.g, work.way, work.old, work.phi
     pull, kind, share, dual = work.pull, work.kind, work.share, work.dual
@@ -469,11 +478,11 @@ def _penalize(fixed, work, rules, growing, wanted, refinements, budget):
 
 @_compiled
 def _newton(fixed, work, rules, wanted, refinements, steps, leeway):
-    """Newton's steps from u, which is evaluated; whether the answer, there, is certified.
+    """Take Newton's steps from u, which is evaluated; return whether the answer in u is certified.
 
-    With it the gap, the objective above that of the start, and the violation. If the first step
-    increases the violation by more than this leeway, it is taken again. (For constants that are
-    whole numbers, or true or false, numba would compile the function anew.)
+    The other three numbers are gap, value and violation of the answer. If the first step increases
+    the violation by more than `leeway`, it is repeated with fewer functions. (`leeway` is a float
+    because numba would compile a second version for a bool or an int.)
     """
     pairs, columns, blocks = fixed.pairs, fixed.columns, fixed.blocks
     u, g, way, start, q = work.u, work.g, work.way, work.start, work.q
@@ -559,7 +568,10 @@ def _newton(fixed, work, rules, wanted, refinements, steps, leeway):
 
 @_compiled
 def _project(begin, ints, begins, floats, rules, growing, counts, near, least):
-    """Both stages, from the point in x and to the answer there; whether it is certified."""
+    """Project the point in x by both stages, in place; return whether the answer is certified.
+
+    The other three numbers are gap, value and violation of the answer.
+    """
     fixed, work = _opened(begin, ints, begins, floats)
     violation, far, gap, _, _ = rules
     refinements, (steps, left), (longer, more) = counts
@@ -607,13 +619,13 @@ def _project(begin, ints, begins, floats, rules, growing, counts, near, least):
 
 
 class CompiledKernel:
-    """``argmin 1/2 sum_i D_i (x_i - v_i)^2`` over the functions of a layout.
+    """Compiled kernel for ``minimize 1/2 sum_i D_i (x_i - v_i)^2`` under a layout's constraints.
 
     Parameters
     ----------
     layout : NewtonLayout
     budget, near : int
-        Steps after which no more are tried, and for points near the set.
+        Largest numbers of steps: for all points, and for points near the set.
     """
 
     def __init__(self, layout: NewtonLayout, budget: int, near: int = 0) -> None:
@@ -638,20 +650,20 @@ class CompiledKernel:
                 layout.norms, layout.offsets, *(np.zeros(size) for size in sizes),
             ]
         )  # fmt: skip
-        # Whether indices without signs are negative is not asked, which takes a third of the time.
+        # Unsigned indices save numba's test for negative ones, a third of the time.
         self._state = begin, ints.astype(np.uint32), begins, floats
         self._D, self._x = floats[begins[8] : begins[9]].reshape(2, -1)
         self._least = 0.0
 
     def weigh(self, D: Array) -> bool:
-        """Take new positive weights, shape (n,); whether they have a factor."""
+        """Set positive weights D, shape (n,), and return whether H could be factored."""
         self._D[:], self._least = D, float(D.min())
         return _weigh(*self._state)
 
     def project(self, v: Array) -> Point | None:
-        """Return the projection of a point, shape (n,); None if none is certified.
+        """Return the projection of v, shape (n,); None if no answer is certified.
 
-        It depends on the weights and v alone.
+        The answer depends on the weights and v alone.
         """
         self._x[:] = v
         certified, gap, value, violation = _project(
@@ -670,5 +682,5 @@ event.register("numba:compile", _NOTE)
 
 
 def compiled_now() -> bool:
-    """Return whether this process compiled anything, rather than read it from disk."""
+    """Return whether this process has compiled a function, and not only loaded it from disk."""
     return _NOTE.said

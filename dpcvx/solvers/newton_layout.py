@@ -1,4 +1,4 @@
-r"""Inequalities and second-order cones as convex functions, with all that a Newton step reuses.
+r"""Inequalities and second-order cones as convex functions, prepared for Newton steps.
 
 A row :math:`s = d - C u \ge 0`, or a cone :math:`s_0 \ge |\bar s|` of such rows, is one function
 :math:`\varphi(u) = |\bar s| - s_0 \le 0`. With its derivatives
@@ -6,11 +6,11 @@ A row :math:`s = d - C u \ge 0`, or a cone :math:`s_0 \ge |\bar s|` of such rows
 .. math:: J = C_0 - \bar C' \bar s / |\bar s|, \qquad
           \varphi'' = (\bar C' \bar C - (C_0 - J)(C_0 - J)') / |\bar s|
 
-the matrix :math:`H + \sum_i \lambda_i \varphi_i'' + \sum_i \sigma_i J_i J_i'` has a pattern of its
-own for every program: it is ordered once, and the slot of every product is stored.
+each step factors the matrix :math:`H + \sum_i \lambda_i \varphi_i'' + \sum_i \sigma_i J_i J_i'`.
+Its sparsity pattern is fixed for a program. So the pattern is ordered once, and the position of
+every product in the matrix is stored.
 
-Rules of Newton's method: tolerances of an answer, limits of the search, and the result of every
-kernel.
+The module also has the tolerances and limits of Newton's method, and the type of its answers.
 """
 
 from __future__ import annotations
@@ -30,75 +30,76 @@ from .substitution import Substituted, substituted
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-# Products of two derivatives that one step forms at most, in all or for each entry; more come from
-# rows with hundreds of entries, which an interior point takes apart.
+# Largest number of products of two derivatives in one step: in all, or per entry if that is more.
+# Rows with hundreds of entries have more; an interior point handles them better.
 _PRODUCTS = 200_000
 _PER_ENTRY = 8
-# Full matrices up to this size are factored faster by LAPACK than sparse ones by anything.
+# Largest size for which LAPACK factors a dense matrix faster than any solver a sparse one.
 _DENSE = 200
-# Clarabel takes larger cones apart, with two more columns each.
+# Clarabel expands larger second-order cones, with two more columns each.
 _TAKEN_APART = 4
-# Rows of more entries fill the matrix, and may stand beside it as its border: up to so many rows,
-# and so many entries if written in full.
+# Rows with more entries fill the matrix, and may be treated as its border instead. Limits of a
+# border: number of rows, and number of entries as a dense matrix.
 _LONG = 8
 _MOST_LONG = (400, 4_000_000)
-# Predicted microseconds of a step, as measured: for every multiplication of a factor that is fuller
-# than an interior point's; for a row of a border, alone, for every entry of the factor, and for
-# every entry of the border.
+# Predicted microseconds of a step, from measurements. A factor with more entries than an interior
+# point's: per multiplication. A border: per row; per row and entry of the factor; and per row and
+# entry of the border.
 _FILLED = 0.0003
 _BORDER = (5.0, 0.004, 0.0002)
 
 
 @dataclass(frozen=True, eq=False)
 class NewtonLayout:
-    """Affine map ``x = x0 + Z u`` with functions of u, in the order that H is factored in.
+    """Affine map ``x = x0 + Z u`` and functions of u, with u in the order of the factorization.
 
-    "Pairs" are a function and a column that it depends on, function by function; "entries" are a
-    row and a pair; "products" two pairs of one function.
+    A "pair" is a function and a column that it depends on; an "entry" is a pair and a row of its
+    function; a "product" is two pairs of one function. All are listed function by function.
 
     Attributes
     ----------
     x0 : ndarray, shape (n,)
     Z : csr_array, shape (n, p)
     free : ndarray of int, shape (p,)
-        Components of x that are those of u.
+        Components of x that equal the components of u.
     hp, hi : ndarray of int
-        Upper triangle of H by columns.
+        Upper triangle of H by columns: offsets of the columns, and rows of the entries.
     weighted : csr_array, shape (nnz, n)
-        Takes D to the entries of H = Z' diag(D) Z.
+        Linear map from D to the entries of H = Z' diag(D) Z.
     lp, li, parent : ndarray of int
-        Columns of its factor L, and of every column the first row below the diagonal, or -1.
+        Columns of H's factor L; for every column, its first row below the diagonal, or -1.
     heads : ndarray of int
-        First row of every function, and the number of rows.
+        First row of every function, and at the end the number of rows.
     d : ndarray
+        Constants of the rows.
     norms : ndarray
-        Norm of the longest row of every function; its largest number in d.
+        Norm of the longest row of every function.
     offsets : ndarray
+        Largest absolute constant of the rows of every function.
     pairs, columns : ndarray of int
-        First pair of every function, and the number of pairs; column of every pair.
+        First pair of every function, and at the end the number of pairs; column of every pair.
     block : ndarray
-        Entries, row by row within a function: full matrices of its rows and pairs.
+        Values of the entries: for every function, the dense matrix of its rows and pairs.
     blocks : ndarray of int
-        First entry of every function, and the number of entries.
+        First entry of every function, and at the end the number of entries.
     products, slots : ndarray of int
-        First product of every function, and the number; where it goes in H. They are the lower
-        triangle of a function's pairs, row by row.
+        First product of every function, and at the end the number of products; position of every
+        product in H. A function's products are the lower triangle of its pairs, row by row.
     gram : ndarray
-        Product of the two columns of the rows below the head, for every product.
+        Inner product, for every product, of the two pairs' columns without the head row.
     dense : bool
-        Whether H is better factored as a full matrix.
+        Whether H is factored faster as a dense matrix.
     nodes : int
-        Rows and columns of the matrix that an interior point factors.
+        Number of rows and columns of the matrix that an interior point factors.
     extra : float
-        Predicted microseconds of a step for long rows, by either road: a factor that is fuller than
-        an interior point's, or a border.
+        Predicted additional microseconds of a step for long rows, in a fuller factor or a border.
     long : ndarray of int, shape (k,)
-        Functions that are rows with many entries. They have no products: steps take them into
-        account by the Schur complement of the others' matrix.
+        Functions of one row with many entries. They have no products: steps include them by the
+        Schur complement of the other functions' matrix.
     border : ndarray, shape (k, p)
-        Their rows in full.
+        Rows of the long functions as a dense matrix.
     equal : ndarray of bool
-        Whether a function is an equality, for every function; only long ones are.
+        Whether a function is an equality, for every function; only long functions are.
     """
 
     x0: Array
@@ -137,14 +138,14 @@ class NewtonLayout:
 def layout_of(data: ConeData) -> NewtonLayout | None:
     """Return the layout of a constraint set, or None if an interior point is predicted faster.
 
-    None too for other cones, for auxiliary columns, and where rows alone show that no point, or
-    only one, keeps the constraints. Long rows that fill the matrix become its border if that is
-    predicted to take less time.
+    The result is None too for cones of other kinds, for auxiliary columns, and if rows alone show
+    that the set is empty or has only one point. Long rows, which fill the matrix, become its border
+    if that is predicted to be faster.
 
     Parameters
     ----------
     data : ConeData
-        Its objective is ignored.
+        Constraint set; its objective is ignored.
     """
     plain = _layout_of(data, bordered=False)
     if plain is not None and not plain.extra:
@@ -189,7 +190,7 @@ def _layout_of(data: ConeData, bordered: bool) -> NewtonLayout | None:
     filled = np.diff(lp) + 1
     work = float((filled * filled).sum())
     dense = p <= _DENSE and work > p * p * p / 6
-    # An interior point multiplies at least so often: once for every entry that it begins with.
+    # A lower bound of an interior point's multiplications comes first; it is cheaper to compute.
     nodes, extra = sum(data.A.shape), 0.0
     if not dense and work > (nodes + data.A.nnz) ** 2 / nodes and work > _interior_work(data):
         extra = _FILLED * work
@@ -202,7 +203,7 @@ def _layout_of(data: ConeData, bordered: bool) -> NewtonLayout | None:
     upper.sort_indices()
     hp, hi = upper.indptr.astype(np.intp), upper.indices.astype(np.intp)
     keys = np.repeat(np.arange(p), np.diff(hp)) * p + hi
-    # Pairs in the new order, and the functions' rows as full matrices over them.
+    # Pairs in the new order of columns, and the functions' rows as dense matrices over pairs.
     pair = np.unique(key // p * p + position[key % p])
     columns, first = pair % p, _starts(widths)
     index = np.searchsorted(pair, function[entries.row] * p + position[entries.col])
@@ -256,9 +257,9 @@ def _layout_of(data: ConeData, bordered: bool) -> NewtonLayout | None:
 
 
 def _long_equalities(data: ConeData) -> tuple[ConeData, int]:
-    """Return the set with long equalities as the first inequalities, and their number.
+    """Return the set with its long equalities as the first inequalities, and their number.
 
-    A column that they define would depend on all others.
+    Long equalities are not substituted: the column that one determines would depend on many others.
     """
     zero = data.cones.zero
     length = np.diff(sp.csr_array(data.A).indptr)[:zero]
@@ -272,9 +273,10 @@ def _long_equalities(data: ConeData) -> tuple[ConeData, int]:
 def _functions(
     substituted: Substituted, cones: Cones, equalities: int
 ) -> tuple[sp.csr_array, Array, Index] | None:
-    """Rows of functions that depend on u, and their numbers of rows; None if others are broken.
+    """Return rows, constants and numbers of rows of all functions that depend on u.
 
-    None, too, if one of the first ones does not, which are equalities.
+    Return None if a constant function is violated, or if one of the first `equalities` functions is
+    constant.
     """
     C, d = substituted.C, substituted.d
     sizes = np.array([*[1] * cones.nonneg, *cones.soc], dtype=np.intp)
@@ -282,7 +284,7 @@ def _functions(
     if not sizes.size:
         return C, d, sizes
     used = np.add.reduceat(np.diff(C.indptr), heads) > 0
-    # Rows that were left without entries hold or do not, and bounds at infinity hold.
+    # Functions without entries are constant, and are tested; infinite bounds are always satisfied.
     squares = d * d
     squares[heads] = 0.0
     held = np.sqrt(np.add.reduceat(squares, heads)) <= d[heads]
@@ -297,16 +299,16 @@ def _functions(
 
 
 def _starts(sizes: Index) -> Index:
-    """Return the offsets of runs of these lengths, and the end of the last one."""
+    """Return the offsets of consecutive runs of these sizes, and at the end their total size."""
     return np.concatenate([np.zeros(1, dtype=np.intp), np.cumsum(sizes, dtype=np.intp)])
 
 
 def _factored(pattern: sp.csc_array) -> tuple[Index, Index, Index]:
-    """Return an order of few new entries, and the columns of the factor of a symmetric pattern."""
+    """Return a fill-reducing order of a symmetric pattern, and the pattern of its factor."""
     p = pattern.shape[0]
     M = sp.csc_array(pattern, copy=True)
     M.data[:] = 1.0
-    # Positive definite, so that no pivot is near 0.
+    # Diagonally dominant and so positive definite: no pivot is near 0.
     M = sp.csc_matrix(M + (1.0 + p) * sp.eye_array(p))
     L, _, order = qdldl.Solver(M).factors()
     order, L = np.asarray(order, dtype=np.intp), sp.csc_array(L)
@@ -314,7 +316,7 @@ def _factored(pattern: sp.csc_array) -> tuple[Index, Index, Index]:
 
 
 def _parents(lp: Index, li: Index) -> Index:
-    """Return the first row below the diagonal of every column, or -1."""
+    """Return the first row below the diagonal of every column of a factor, or -1 without one."""
     filled = np.diff(lp) > 0
     parent = np.full(lp.size - 1, -1, dtype=np.intp)
     parent[filled] = li[lp[:-1][filled]]
@@ -322,7 +324,10 @@ def _parents(lp: Index, li: Index) -> Index:
 
 
 def _weighted(Z: sp.csr_array, keys: Index) -> sp.csr_array:
-    """The map from D to the entries of Z' diag(D) Z at these positions of its upper triangle."""
+    """Return the linear map from D to the entries of Z' diag(D) Z at positions `keys`.
+
+    Positions are column times p plus row, in the upper triangle.
+    """
     p, count = Z.shape[1], np.diff(Z.indptr)
     slots, rows, values = [], [], []
     for width in np.unique(count[count > 0]):
@@ -338,7 +343,7 @@ def _weighted(Z: sp.csr_array, keys: Index) -> sp.csr_array:
 
 
 def _interior_work(data: ConeData) -> float:
-    """Multiplications of one factorization of the matrix that an interior point factors."""
+    """Return the number of multiplications in one factorization by an interior point."""
     A = sp.coo_array(data.A)
     m, n = A.shape
     rows, columns, size = [A.row + n], [A.col], n + m
@@ -361,49 +366,49 @@ def _interior_work(data: ConeData) -> float:
     return float((filled * filled).sum())
 
 
-# Numbers whose squares, times weights, are still numbers.
+# Largest number whose square, times weights, does not overflow.
 LARGEST = 1e60
 
 
 class Rules(NamedTuple):
-    """When a step is taken for exact, and when the method gives up; the same for every kernel.
+    """Tolerances of an answer and limits of the search, for every kernel.
+
+    The terms of a function are the norm of its longest row times the size of the initial point,
+    plus its largest constant.
 
     Attributes
     ----------
-    violation : float
-        Tolerance of a function, absolute if its terms are about 1, else relative to them.
-    far : float
-        Relative to terms above 1: what rounding allows.
+    violation, far : float
+        A function with terms t may be as large as ``violation * max(min(t, 1), far * t)``.
     gap, relative : float
-        Tolerances of the objective: relative to the least weight, and to the objective.
+        Tolerances of the gap: relative to the least weight, and relative to the objective.
     penalty : float
-        Weight of violated functions in the factored matrix, relative to their own curvature.
+        Weight of active functions in the factored matrix, relative to their natural penalty.
     crowded : float
-        Functions that may be broken where the method starts, relative to columns, for every step
-        that may be taken, but never more than columns. Where more are, the set is mostly far away,
-        and nothing is tried: answers would take more steps, or be none. With all steps to take,
-        everything is tried.
+        Allowed number of violated functions at the initial point, per column and per step of the
+        budget, up to the number of columns. With more, the set is mostly too far away for these
+        steps, and the method is not tried. With the whole budget `most`, it is always tried.
     away : float
-        Values that functions may have where the method starts, relative to their terms, before the
-        first step; every step that may be taken allows twice as much. Fewer steps than answers take
-        from farther away would be lost.
+        Allowed values of functions at the initial point, relative to their terms, for a budget of 0
+        steps; each step of the budget doubles them. Points farther away need more steps.
     close : float
-        Such values of points that nearly always have an answer: more steps may be taken for it.
+        Values of functions at the initial point, relative to their terms, up to which the method
+        nearly always succeeds; the larger budget `near` then applies.
     steps : int
-        Newton steps of the first stage.
+        Largest number of Newton steps of the first stage.
     refinements : int
-        Number of refinements of the multipliers, with one factor.
+        Largest number of refinements of the multipliers in a step, with one factor.
     first, growth, last : float
-        Penalties of the second stage, in the same units.
+        Penalties of the second stage, relative to the natural ones: first value, factor, largest.
     settled : float
-        The penalty from which on violations fall, or no point keeps the constraints.
+        Penalty from which on the violation has to halve with every increase, or the method stops.
     near : float
-        Violations of the second stage, relative to what is allowed, from which on the first one
-        is tried again.
+        Violation in the second stage, relative to the tolerance, up to which the first stage is
+        tried again.
     end : int
-        Steps of that.
+        Largest number of steps of the repeated first stage.
     most, least : int
-        Steps of both stages together, and of the second one.
+        Largest number of steps of both stages together; smallest number of the second stage.
     """
 
     violation: float = 1e-10
@@ -427,26 +432,26 @@ class Rules(NamedTuple):
 
     @property
     def measures(self) -> tuple[float, float, float, float, float]:
-        """Return the tolerances of an answer, and the penalty of the first stage."""
+        """The tolerances of an answer, and the penalty of the first stage."""
         return self.violation, self.far, self.gap, self.relative, self.penalty
 
     def room(self, budget: int) -> float:
-        """Return how many functions may be violated at the initial point, relative to columns."""
+        """Return the allowed number of violated functions at the initial point, per column."""
         return math.inf if budget >= self.most else min(1.0, self.crowded * budget)
 
     def shared(self, budget: int) -> tuple[int, int]:
-        """Return the steps of the first stage out of so many, and of the second."""
+        """Return the numbers of steps of the first and of the second stage, from their total."""
         budget = min(budget, self.most)
         steps = min(self.steps, budget)
         return steps, budget - steps if budget - steps >= self.least else 0
 
     def reach(self, budget: int) -> float:
-        """Return the values that functions may have at the initial point, relative to terms."""
+        """Return the allowed values of functions at the initial point, relative to their terms."""
         return self.away * 2.0 ** min(budget, self.most)
 
     @property
     def growing(self) -> tuple[float, float, float, float, float, float]:
-        """Return the penalties of the second stage, and when the first stage is tried again."""
+        """The penalties of the second stage, and the limits of the repeated first stage."""
         return self.first, self.growth, self.last, self.settled, self.near, float(self.end)
 
 
@@ -454,9 +459,9 @@ RULES = Rules()
 
 
 class Point(NamedTuple):
-    """Point that ended the method, with its certificate."""
+    """Answer of Newton's method, with its certificate."""
 
     x: Array  # shape (n,)
-    gap: float  # bound of how far the objective is above the least one, but for violations
-    value: float  # how far the objective is above its least value without inequalities
-    violation: float  # largest value of a function, relative to what is allowed
+    gap: float  # bound of the objective's excess over its minimum, apart from violations
+    value: float  # excess of the objective over its minimum without inequalities
+    violation: float  # largest value of a function, relative to its tolerance

@@ -1,4 +1,4 @@
-"""Newton's method on scalar cone functions in numpy, with factors by LAPACK or qdldl."""
+"""The numpy kernel of Newton's method (`dpcvx.solvers.newton`), with factors by LAPACK or qdldl."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from .newton_layout import LARGEST, RULES, NewtonLayout, Point
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-# Up to so many entries a full matrix is multiplied faster than a sparse one.
+# Largest number of entries for which a dense matrix is multiplied faster than a sparse one.
 _LITTLE = 20_000
 
 
 _Evaluated = tuple[Array, Array, Array, Array]
 
-# Of short arrays; the methods take twice as long.
+# For short arrays, these are twice as fast as the methods of arrays.
 _sum, _most = np.add.reduce, np.maximum.reduce
 
 
 class PlainKernel:
-    """``argmin 1/2 sum_i D_i (x_i - v_i)^2`` over the functions of a layout.
+    """Numpy kernel for ``minimize 1/2 sum_i D_i (x_i - v_i)^2`` under a layout's constraints.
 
     Parameters
     ----------
     layout : NewtonLayout
     budget, near : int
-        Steps after which no more are tried, and for points near the set.
+        Largest numbers of steps: for all points, and for points near the set.
     """
 
     def __init__(self, layout: NewtonLayout, budget: int, near: int = 0) -> None:
@@ -50,7 +50,7 @@ class PlainKernel:
         widths, rows = np.diff(layout.pairs), np.arange(layout.d.size)
         self._heads, self._first = layout.heads[:-1], layout.pairs[:-1]
         self._of_row, self._of_pair = _numbers(sizes), _numbers(widths)
-        # Entries by rows, and again by pairs.
+        # Entries in the order of rows, and a copy in the order of pairs.
         wide = widths[self._of_row]
         begin = _begin(wide)
         inside = np.arange(layout.block.size) - np.repeat(begin, wide)
@@ -81,7 +81,7 @@ class PlainKernel:
         self._matrix = _matrix(layout)
 
     def weigh(self, D: Array) -> bool:
-        """Take new positive weights, shape (n,); whether they have a factor."""
+        """Set positive weights D, shape (n,), and return whether H could be factored."""
         layout = self._layout
         self._D, self._values = D, layout.weighted @ D
         self._own, self._least = D[layout.free], float(D.min())
@@ -93,9 +93,9 @@ class PlainKernel:
         return self._factor is not None
 
     def project(self, v: Array) -> Point | None:
-        """Return the projection of a point, shape (n,); None if none is certified.
+        """Return the projection of v, shape (n,); None if no answer is certified.
 
-        It depends on the weights and v alone.
+        The answer depends on the weights and v alone.
         """
         layout = self._layout
         q = self._turned_Z @ (self._D * (v - layout.x0))
@@ -119,11 +119,11 @@ class PlainKernel:
     def _newton(
         self, call: _Call, u: Array, evaluated: _Evaluated, multiplier: Array, most: int
     ) -> Point | None:
-        """Newton's steps from u; an answer is told by u, in place of x.
+        """Take Newton's steps from u; return the answer with u in place of x, or None.
 
-        The first stage begins with multipliers that functions have alone, so that cones bend its
-        first step. If this step increases the violation, functions stand in each other's way: it is
-        taken again without those that it would have pulled inwards.
+        The first stage begins with the multipliers that functions would have alone, so its first
+        step includes the curvature of cones. If this step increases the violation, functions
+        interact: the step is repeated without the functions whose multipliers became negative.
         """
         columns, p = self._layout.columns, self._layout.size
         of_pair, before = self._of_pair, math.inf
@@ -147,7 +147,7 @@ class PlainKernel:
                 and not self._negative(multiplier).any()
             ):
                 return Point(u, gap, value, violation)
-            # The last two steps end only what falls by squares.
+            # In the last two steps, only quadratic convergence is worth a further step.
             if step == most or (0 < step >= most - 2 and violation > 0.1 * before):
                 return None
             if first and step == 1 and violation > before:
@@ -184,11 +184,12 @@ class PlainKernel:
         return None
 
     def _penalized(self, call: _Call, budget: int) -> Point | None:
-        r"""The minimizer by augmented Lagrangians with growing penalties, each of them convex.
+        r"""Return the minimizer by convex augmented Lagrangians with growing penalties, or None.
 
-        Cones count as such here: with multipliers y of rows, w = y - sigma s and the projection
-        onto the cone, these add :math:`|\Pi(w)|^2 / 2 \sigma`, whose second derivative has a value
-        at tips of cones as well. Newton's steps with a line search end at every minimizer.
+        Cones have one multiplier per row here. With multipliers y, w = y - sigma s and the
+        projection :math:`\Pi` onto the cone, a cone adds :math:`|\Pi(w)|^2 / 2 \sigma`, which has a
+        generalized second derivative at the apex as well. Newton's method with a line search
+        minimizes each augmented Lagrangian.
         """
         y, u = np.zeros(self._layout.d.size), call.start
         strength, before = RULES.first, math.inf
@@ -222,8 +223,8 @@ class PlainKernel:
             violation = float(_most(_relative(self._broken(tried.phi), call.allowed)))
             if violation <= 1.0 and gap <= max(call.gap, RULES.relative * value):
                 return Point(u, gap, value, violation)
-            # Of a set without points, or one that hardly has any, violations stay.
-            if violation <= RULES.near:  # large penalties leave too few digits
+            # For an empty or nearly empty set, violations stay above this.
+            if violation <= RULES.near:  # the first stage is more accurate than large penalties
                 heads = self._pushed(y[self._heads])
                 end = min(RULES.end, budget)
                 point = self._newton(call, u, self._evaluated(u), heads, end)
@@ -240,7 +241,7 @@ class PlainKernel:
         squares = w * w
         squares[self._heads] = 0.0
         length, head = np.sqrt(np.add.reduceat(squares, self._heads)), w[self._heads]
-        # Kept, left out, or halfway onto the boundary.
+        # Cases of w: in the cone, projected to 0, or projected onto the boundary.
         half = 0.5 * (1.0 + head / np.where(length > 0, length, np.inf))
         share = np.where(length <= head, 1.0, np.where(length <= -head, 0.0, half))
         pull = w * share[self._of_row]
@@ -253,34 +254,34 @@ class PlainKernel:
         return _Tried(merit, slack, phi, w, length, head, share, pull, Hu)
 
     def _times(self, u: Array) -> Array:
-        """``H u``; scipy's product of a few hundred entries takes three times as long."""
+        """Return ``H u``, three times as fast as scipy's product for a few hundred entries."""
         products = self._H * u[self._column]
         return np.asarray(np.bincount(self._row, products, u.size), float)
 
     def _turned(self, weights: Array) -> Array:
-        """``C' weights``, for weights of rows."""
+        """Return ``C' weights``, for weights of rows."""
         products = self._by_pair * weights[self._by_pair_row]
         by_pair = np.add.reduceat(products, self._pair_begin)
         return np.asarray(np.bincount(self._layout.columns, by_pair, self._layout.size), float)
 
     def _broken(self, phi: Array) -> Array:
-        """Return by how much functions are broken: equalities on both sides."""
+        """Return the violations of functions from their values: absolute values for equalities."""
         return phi if self._equal is None else np.where(self._equal, np.abs(phi), phi)
 
     def _pushed(self, values: Array) -> Array:
-        """Return values of functions, those of inequalities at least 0."""
+        """Return values with negative ones replaced by 0, except for equalities."""
         pushed = np.maximum(values, 0.0)
         return pushed if self._equal is None else np.where(self._equal, values, pushed)
 
     def _negative(self, multiplier: Array) -> NDArray[np.bool_]:
-        """Return which multipliers have a sign that those of inequalities cannot have."""
+        """Return which multipliers are negative and belong to inequalities."""
         negative = multiplier < 0
         return negative if self._equal is None else negative & ~self._equal
 
     def _bent(self, tried: _Tried, sigma: Array) -> tuple[Array, Array]:
-        """Return the entries of the second derivative of an augmented Lagrangian.
+        """Return the entries of an augmented Lagrangian's second derivative, without long rows.
 
-        Those of long rows are told by weights.
+        The second result holds the weights of the long rows in it.
         """
         a, b, of_pair = self._a, self._b, self._of_pair
         inside = tried.length <= tried.head
@@ -301,9 +302,10 @@ class PlainKernel:
         return bent, weight[self._long]
 
     def _evaluated(self, u: Array) -> _Evaluated:
-        """Slacks of rows; lengths of their parts below the heads, and values of functions.
+        """Return slacks of rows, norms of tails (rows below the head), divisors, and values at u.
 
-        Before the values stand the lengths again, infinite instead of 0, to divide by.
+        A function's divisor is the norm of its tail, or infinite if that is 0; its value is the
+        norm minus the head's slack.
         """
         products = self._layout.block * u[self._entry_column]
         slack = self._layout.d - np.add.reduceat(products, self._row_begin)
@@ -314,7 +316,7 @@ class PlainKernel:
         return slack, length, divisor, length - slack[self._heads]
 
     def _gradients(self, slack: Array, divisor: Array) -> Array:
-        """J, by pairs; at the tip of a cone, that of its head."""
+        """Return the gradients J by pairs; for a zero tail, the gradient of the head row."""
         turned = slack / -divisor[self._of_row]
         turned[self._heads] = 1.0
         return np.add.reduceat(self._by_pair * turned[self._by_pair_row], self._pair_begin)
@@ -332,21 +334,22 @@ class PlainKernel:
 
 
 class _Tried(NamedTuple):
-    """A point of the second stage.
+    """Evaluation of a point u in the second stage.
 
     Attributes
     ----------
     merit : float
-        The augmented Lagrangian.
+        Value of the augmented Lagrangian.
     slack, phi : ndarray
-        Values of rows; values of functions.
+        Slacks of rows; values of functions.
     w, length, head : ndarray
-        w of rows; of every function, the length of w below the head, and its head.
+        ``w = y - sigma s`` by rows; norm of its tail and its head, for every function.
     share : ndarray
-        Share of the part below the head that is kept, for every function.
+        Factor of w's tail in its projection onto the cone, for every function.
     pull : ndarray
-        The projections of w.
+        Projections of w onto the cones, by rows.
     Hu : ndarray
+        Product of H and u.
     """
 
     merit: float
@@ -361,7 +364,7 @@ class _Tried(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """A linear term, where the method starts, and what it asks of an answer."""
+    """One projection: its linear term, initial point, and tolerances of violations and gap."""
 
     q: Array
     start: Array
@@ -370,9 +373,9 @@ class _Call(NamedTuple):
 
 
 def _relative(values: Array, allowed: Array) -> Array:
-    """Return values relative to what is allowed: 0 for 0 of 0, as the compiled kernel has it.
+    """Return values divided by their tolerances; 0 / 0 counts as 0, as in the compiled kernel.
 
-    Nothing is allowed where all terms of a function vanish, such as those of a norm at 0.
+    A tolerance is 0 if all terms of a function vanish, such as the terms of a norm at 0.
     """
     if allowed.all():
         return values / allowed
@@ -381,17 +384,17 @@ def _relative(values: Array, allowed: Array) -> Array:
 
 
 def _numbers(sizes: Index) -> Index:
-    """Return the number of the run that every element belongs to."""
+    """Return, for every element of consecutive runs of these sizes, the number of its run."""
     return np.repeat(np.arange(sizes.size), sizes)
 
 
 def _begin(sizes: Index) -> Index:
-    """Return the offsets of runs of these lengths."""
+    """Return the offsets of consecutive runs of these sizes."""
     return np.cumsum(sizes) - sizes
 
 
 def _both(layout: NewtonLayout) -> tuple[Index, Index]:
-    """Return both pairs of every product."""
+    """Return the first and the second pair of every product, as two arrays of positions."""
     a, b = np.empty((2, layout.slots.size), dtype=np.intp)
     widths = np.where(np.diff(layout.products) > 0, np.diff(layout.pairs), 0)
     for width in np.unique(widths[widths > 0]):
@@ -403,7 +406,7 @@ def _both(layout: NewtonLayout) -> tuple[Index, Index]:
 
 
 def _matrix(layout: NewtonLayout) -> Any:
-    """Return what factors matrices of a layout."""
+    """Return the object that factors matrices with a layout's sparsity pattern."""
     if layout.long.size and not layout.li.size:
         inner: Any = _Diagonal()
     else:
@@ -412,15 +415,15 @@ def _matrix(layout: NewtonLayout) -> Any:
 
 
 class _Bordered:
-    """``M + sum_i w_i c_i c_i'`` with long rows c_i: M is factored without them.
+    """Factorization of ``M + sum_i w_i c_i c_i'`` with long rows c_i, by factors of M alone.
 
-    By Woodbury's identity, with the Schur complement ``C M^-1 C' + diag(1/w)`` of the rows that
-    have a weight.
+    It uses Woodbury's identity, with the Schur complement ``C M^-1 C' + diag(1/w)`` of the rows
+    with positive weights.
     """
 
     def __init__(self, border: Array, inner: Any) -> None:
         self._border, self._inner = border, inner
-        # Large full products wake the threads of BLAS, which sparse rows are not worth.
+        # Large dense products would start threads of BLAS; sparse products are faster here.
         self._rows = None if border.size <= _LITTLE else sp.csr_array(border)
 
     def factor(self, values: Array, weights: Array | None = None, retain: bool = False) -> Any:
@@ -444,7 +447,7 @@ class _Bordered:
 
 
 class _Diagonal:
-    """A matrix of a diagonal alone."""
+    """Factorization of a diagonal matrix."""
 
     def factor(self, values: Array, _: Array | None = None, retain: bool = False) -> Any:
         return values if (values > 0).all() else None
@@ -457,12 +460,12 @@ class _Diagonal:
 
 
 class _Full:
-    """A full symmetric matrix with the pattern of a layout, and its factors."""
+    """Factorization of a symmetric matrix with a layout's pattern, as a dense matrix."""
 
     def __init__(self, layout: NewtonLayout) -> None:
         p = layout.size
         self._shape = (p, p)
-        # The upper triangle row by row is the lower one as LAPACK reads it.
+        # The upper triangle, stored by rows, is the lower one for LAPACK, which reads by columns.
         self._slots = layout.hi * p + np.repeat(np.arange(p), np.diff(layout.hp))
 
     def factor(self, values: Array, _: Array | None = None, retain: bool = False) -> Any:
@@ -479,7 +482,7 @@ class _Full:
 
 
 class _Sparse:
-    """A sparse one; the factor that is kept stands beside the one of the current step."""
+    """Factorization of a sparse matrix; a retained factor survives the factors of later steps."""
 
     def __init__(self, layout: NewtonLayout) -> None:
         p = layout.size

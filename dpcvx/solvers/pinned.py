@@ -1,7 +1,8 @@
-"""A cone program with some components of its vector at given values.
+"""Cone programs with some components of the variable pinned to given values.
 
-These, and what equalities then determine one by one, leave the program: pinned by equalities
-instead, its set would have no interior, and interior-point methods would stall.
+Pinned components are removed from the program, as are all that equalities then determine one by
+one. If equalities pinned them instead, the set would have no interior, and interior-point methods
+would stall.
 """
 
 from __future__ import annotations
@@ -20,23 +21,25 @@ from .conic import ConicAnswer, ConicProgram, Outcome
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-# An equality determines its last component if its coefficient is not smaller than this, relative to
-# the others of the row.
+# Smallest coefficient, relative to the largest of its row, with which an equality determines its
+# last free component.
 _SMALL = 1e-6
-# Rows without free components may be violated by this, relative to their terms: the given values
-# are a solver's.
+# Allowed violation of rows without free components, relative to their terms, since the given values
+# come from a solver.
 _ROUNDING = 1e-6
 
 
 def solve_pinned(data: ConeData, pinned: Index, x: Array) -> ConicAnswer:
-    """Solve the program with its pinned components fixed to their values in x.
+    """Solve a cone program with the pinned components fixed to their values in x.
 
     Parameters
     ----------
     data : ConeData
+        Program.
     pinned : ndarray of int
+        Pinned components.
     x : ndarray, shape (n,)
-        A point near which the minimizer is searched for; it may violate constraints.
+        Values of the pinned components, and an estimate of all others, which may be infeasible.
     """
     N = data.q.size
     values, free = np.zeros(N), np.ones(N, dtype=bool)
@@ -68,7 +71,7 @@ def solve_pinned(data: ConeData, pinned: Index, x: Array) -> ConicAnswer:
 
 
 def _determine(data: ConeData, values: Array, free: NDArray[np.bool_]) -> None:
-    """Pin, in place, what equalities with one free component left determine."""
+    """Pin, in place, all components that equalities with a single free component determine."""
     rows = without_zeros(sp.csr_array(sp.csr_array(data.A)[: data.cones.zero]))
     pattern = sp.csr_array((np.ones(rows.nnz), rows.indices, rows.indptr), shape=rows.shape)
     largest = abs(rows).max(axis=1).toarray().ravel() if rows.nnz else np.zeros(rows.shape[0])
@@ -85,7 +88,7 @@ def _determine(data: ConeData, values: Array, free: NDArray[np.bool_]) -> None:
 
 
 def _kept(data: ConeData, free: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the rows of cones with free components; of cones without a simple test, all rows."""
+    """Return which rows to keep: of cones with free components, and exponential and power cones."""
     pattern = abs(sp.csr_array(data.A)) @ free.astype(float) > 0
     cones, rows = data.cones, pattern.copy()
     first = cones.zero + cones.nonneg
@@ -97,7 +100,7 @@ def _kept(data: ConeData, free: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _violation(cones: Cones, left: Array, included: NDArray[np.bool_]) -> float:
-    """Return the distance of the omitted rows from their cones."""
+    """Return the largest violation of a cone by the omitted rows' slacks."""
     tested = replace(_cones(cones, ~included), exp=0, power=(), power_nd=())
     worst = ConeTest(tested)(left[~included])
     assert worst is not None
@@ -105,7 +108,7 @@ def _violation(cones: Cones, left: Array, included: NDArray[np.bool_]) -> float:
 
 
 def _cones(cones: Cones, rows: NDArray[np.bool_]) -> Cones:
-    """The cones of these rows: single rows of equalities and inequalities, whole other cones."""
+    """Return the cones of the flagged rows; second-order and semidefinite cones are kept whole."""
     first = cones.zero + cones.nonneg
     socs, psds = [], []
     for size in cones.soc:

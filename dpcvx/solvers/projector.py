@@ -2,11 +2,11 @@ r"""Projection onto an agent's constraint set in a weighted norm.
 
 .. math:: \Pi_W^D(v) = \operatorname{argmin}_{x \in W} \tfrac12 \sum_i D_i (x_i - v_i)^2
 
-Blocks of W with closed forms are projected onto in closed form. The rest is solved by one compiled
-conic program, or, where v is private, by a fixed number of steps whose sensitivity is proved.
+The projection onto blocks of W with closed forms is computed in closed form. One compiled conic
+program solves the rest; if v is private, a fixed number of steps with a proved sensitivity does.
 
-With a public term r of the objective that has no gradient, steps along the gradient of all else end
-in its proximal operator, a projection for r = 0:
+If the objective has a public nonsmooth term r, a gradient step on all other terms is followed by
+the proximal operator of r on W, which is the projection for r = 0:
 
 .. math:: \operatorname{argmin}_{x \in W} w\, r(x) + \tfrac12 \sum_i D_i (x_i - v_i)^2
 """
@@ -34,17 +34,17 @@ from .splitting import STRETCH, Splitting, obstacle
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-# Steps along slopes, relative to the reach within which these are asked for, and how many weights
-# are tried for one.
+# Accepted lengths of a proximal step that measures a subgradient, relative to the reach, and number
+# of weights that are tried for one.
 _SHORT, _TRIALS = (1e-4, 0.1), 8
-# Points farther away than this, relative to their projection, are projected twice.
+# Points whose distance from W exceeds this, relative to their projection, are projected twice.
 _FAR = 1e4
 
 
 class Projection(NamedTuple):
-    """A point of W, how it was found, and a bound of its error in the D-norm.
+    """Projection onto W, with the outcome of its solve and a bound of its error in the D-norm.
 
-    `x` is None if every attempt failed; closed forms count as exact.
+    `x` is None if every attempt failed. The error of closed forms is taken to be 0.
     """
 
     x: Array | None
@@ -59,7 +59,9 @@ class Extent:
     Attributes
     ----------
     lower, upper : ndarray, shape (n,)
+        Bounds of the components.
     balls : tuple of (columns, radius)
+        Components in a ball around 0, and its radius.
     sums : tuple of LinearBound
         Bounds of linear functions, such as the sum of the entries on a simplex.
     """
@@ -70,17 +72,17 @@ class Extent:
     sums: tuple[LinearBound, ...] = ()
 
     def norm2(self, columns: Index) -> float:
-        """Return the largest l2 norm of these components."""
+        """Return a bound of the l2 norm of these components, over all points of the set."""
         size = np.maximum(np.abs(self.lower[columns]), np.abs(self.upper[columns]))
         inside = [r for members, r in self.balls if np.isin(columns, members).all()]
         return min([float(np.linalg.norm(size)), *inside])
 
     def contains(self, x: Array) -> bool:
-        """Return whether a point lies within."""
+        """Return whether a point lies in the set."""
         return bool(self.containing(x[np.newaxis])[0])
 
     def containing(self, points: Array) -> NDArray[np.bool_]:
-        """Return whether each point lies within."""
+        """Return whether each point, a row of `points`, lies in the set."""
         inside = np.all((self.lower <= points) & (points <= self.upper), axis=1)
         for members, radius in self.balls:
             part = np.take(points, members, axis=1)
@@ -90,7 +92,7 @@ class Extent:
         return inside
 
     def meeting(self, other: Extent) -> Extent:
-        """Return a set that contains what both have in common."""
+        """Return the intersection with another set."""
         return Extent(
             np.maximum(self.lower, other.lower),
             np.minimum(self.upper, other.upper),
@@ -100,7 +102,7 @@ class Extent:
 
     @staticmethod
     def at(x: Array) -> Extent:
-        """Return the extent of a single point."""
+        """Return the set that holds a single point."""
         return Extent(x, x)
 
 
@@ -114,24 +116,24 @@ class Projector:
     owner : str
         Name of the agent, for messages.
     rest : ConeData, optional
-        Set with r as its objective.
+        Set with the nonsmooth term r as its objective.
     kernel : str
-        Kernel of the steps if Newton's method projects; see `dpcvx.solvers.newton`.
+        Implementation of Newton's method for projections; see `dpcvx.solvers.newton`.
     blocks : Blocks, optional
-        The set, where it was taken apart before.
+        Blocks of the set, if they were computed before.
 
     Attributes
     ----------
     closed_form : bool
         Whether all blocks have closed forms.
     batched : bool
-        Whether calls take no solver, with r or without, so that points may be rows of one array.
+        Whether calls need no solver, with r or without, so that v may hold several points as rows.
     separable : bool
         Whether W is a product of intervals, so that the projection is nonexpansive entry by entry.
     kinds : Counter
         Number of components per kind of block.
     obstacle : str or None
-        Why `steady` cannot be asked, in words.
+        Text on why `steady` cannot be called; None if it can.
 
     Raises
     ------
@@ -155,7 +157,7 @@ class Projector:
         self.closed_form: bool = blocks.conic is None
         self.batched: bool = self.closed_form and not isinstance(self._rest, ConicProgram)
         self.obstacle: str | None = None
-        # Closed forms keep factors for the last weights; agents with one set share blocks.
+        # Copies, since closed forms keep factors of the last weights, and agents may share blocks.
         self._blocks = tuple((columns, copy(form)) for columns, form in blocks.closed_forms)
         self._box = blocks.box
         self._conic: ConicProgram | None = None
@@ -167,9 +169,9 @@ class Projector:
             self._splitting = None if self.obstacle else Splitting(blocks.conic)
 
     def __call__(self, v: Array, D: Array, weight: float = 0.0) -> Projection:
-        """Project v with positive weights D, both of shape (n,), or with r of this weight.
+        """Project v with positive weights D, both of shape (n,); with `weight` > 0, r is included.
 
-        If `batched`, v may have rows, of shape (count, n).
+        If `batched`, v may have shape (count, n), with one point per row.
         """
         if v.ndim > 1 and not self.batched:
             raise package_fault("Several points at once cannot be projected onto this set.")
@@ -189,22 +191,25 @@ class Projector:
         x[conic] = answer.x
         error = answer.error
         if np.abs(v[conic] - answer.x).max() > _FAR * (1.0 + np.abs(answer.x).max()):
-            # A solve is accurate relative to the distance; the point itself is to lie in W.
+            # A solve is accurate relative to the distance of v: project the answer again.
             again = self._conic.solve(D[conic], None, answer.x)
             if again.x is not None:
                 x[conic], error = again.x, error + again.error
         return Projection(x, answer.outcome, error)
 
     def slope(self, start: Array, reach: float) -> float:
-        r"""Return the approximate size of a slope of r at points of W so far from a start.
+        r"""Return the approximate norm of subgradients of r at points of W around an initial point.
 
-        If r is a sum over entries, slopes are those at its kinks. Otherwise, they are those at a
-        few points, from the steps :math:`w g` of the proximal operator with a small weight w.
+        If r is a sum over entries, the norm follows from the slopes at its kinks. Otherwise, it is
+        measured at a few points, from the steps :math:`w g` of the proximal operator with a small
+        weight w.
 
         Parameters
         ----------
         start : ndarray, shape (n,)
+            Initial point.
         reach : float
+            Distance of the points from it.
         """
         if self._rest is None:
             return 0.0
@@ -219,7 +224,7 @@ class Projector:
         return max(slopes)
 
     def _slope_at(self, v: Array, reach: float) -> float:
-        """Return the size of a slope of r at the point of W closest to v; 0 if none is found."""
+        """Return the norm of a subgradient of r at the projection of v; 0 if none is found."""
         ones, weight = np.ones(self.n), 1.0
         inside = self(v, ones).x
         for _ in range(_TRIALS if inside is not None else 0):
@@ -233,20 +238,21 @@ class Projector:
 
     @property
     def by_newton(self) -> bool:
-        """Return whether Newton's method applies to the conic part, so that the kernel matters."""
+        """Return whether Newton's method applies to the conic part, so that its kernel matters."""
         return self._conic is not None and self._conic.by_newton
 
     def steady(self, v: Array, D: Array, anchor: Array) -> Array:
         """Return a point near the projection of v that moves at most `stretch` times as far as v.
 
-        In the D-norm and for every v, whatever the accuracy of solvers, but for `rounding`. On
-        closed forms it is the projection.
+        This bound is in the D-norm and holds for every v, without any accuracy of a solver, up to
+        errors of at most `rounding`. For closed forms, the point is the projection.
 
         Parameters
         ----------
         v, D : ndarray, shape (n,)
+            Point to project, and positive public weights.
         anchor : ndarray, shape (n,)
-            A public point of W that is close to the answer.
+            Public point of W that is close to the answer.
         """
         x = self._closed(v, D)
         if self._conic is not None:
@@ -257,13 +263,14 @@ class Projector:
 
     @property
     def stretch(self) -> float:
-        """Return the largest movement of answers of `steady`, in the D-norm, per unit of v."""
+        """Lipschitz constant of `steady` as a function of v, in the D-norm."""
         return 1.0 if self._conic is None else STRETCH
 
     def rounding(self, D: Array, anchor: Array, reach: float) -> float:
-        """Return a bound of rounding in conic answers of `steady`, for ``||v - anchor||_D``.
+        """Return a bound of rounding errors in conic answers of `steady`, in the D-norm.
 
-        Closed forms round in the last digits of the numbers that enter them.
+        It holds for ``||v - anchor||_D`` of at most `reach`. Rounding errors of closed forms, in
+        the last digits of their arguments, are not included.
         """
         if self._splitting is None:
             return 0.0
@@ -271,7 +278,7 @@ class Projector:
         return self._splitting.rounding(D[conic], anchor[conic], reach)
 
     def _closed(self, v: Array, D: Array) -> Array:
-        """Return the blocks with closed forms projected, others left as they are."""
+        """Return v with its blocks of closed form projected, and all other components unchanged."""
         x = v.copy() if self._box is None else self._box(v, D)
         for columns, closed_form in self._blocks:
             for row, point in zip(np.atleast_2d(x), np.atleast_2d(v), strict=True):
@@ -279,14 +286,14 @@ class Projector:
         return x
 
     def nearest(self, v: Array) -> Array:
-        """Return the point of W closest to v, shape (n,), where all blocks have closed forms."""
+        """Return the point of W closest to v, shape (n,); all blocks must have closed forms."""
         x = self(v, np.ones_like(v)).x
         if not self.closed_form or x is None:
             raise package_fault("The nearest point has no closed form on this set.")
         return x
 
     def centers(self) -> Array:
-        """Return centers of balls, 0 elsewhere: rounding is relative to these too."""
+        """Return the centers of balls, 0 elsewhere; rounding errors are relative to these too."""
         out = np.zeros(self.n)
         for columns, form in self._blocks:
             if isinstance(form, Ball):
@@ -298,7 +305,10 @@ class Projector:
         return [*self._blocks, *everywhere]
 
     def extent(self) -> Extent:
-        """Return a box, and balls, that contain W; of cones by two solves for each component."""
+        """Return bounds, balls and linear bounds that contain W.
+
+        Bounds of the conic part take two solves for each component.
+        """
         extent = self.known_extent()
         if self._conic is None:
             return extent
@@ -307,7 +317,7 @@ class Projector:
         return replace(extent, sums=(*extent.sums, *sums))
 
     def known_extent(self) -> Extent:
-        """Return bounds and balls that contain W; infinite if no closed form tells them."""
+        """Return bounds, balls and linear bounds from closed forms; other bounds are infinite."""
         lower, upper = np.full(self.n, -np.inf), np.full(self.n, np.inf)
         balls: list[tuple[Index, float]] = []
         sums: list[LinearBound] = []
@@ -329,7 +339,11 @@ class Projector:
         return Extent(lower, upper, tuple(balls), tuple(sums))
 
     def violation(self, x: Array) -> float:
-        """Return the violation of W: the largest of a row, or the distance if rows have no test."""
+        """Return the largest violation of W's constraints by x; nan if it is unknown.
+
+        Closed forms, and a conic part whose rows have no test, count by the largest component of
+        the distance from the projection.
+        """
         ones = np.ones(self.n)
         worst = [
             np.max(np.abs(x[columns] - closed_form(x[columns], ones[columns])), initial=0.0)
@@ -342,7 +356,7 @@ class Projector:
                 answer = self._conic.solve(ones[columns], None, x[columns])
                 rows = np.nan if answer.x is None else np.max(np.abs(x[columns] - answer.x))
             worst.append(rows)
-        return float(np.max(worst, initial=0.0))  # nan if one is: `max` passes over it
+        return float(np.max(worst, initial=0.0))  # nan if one is nan, unlike Python's `max`
 
     def __str__(self) -> str:
         order = ("free", "box", "simplex", "ball", "affine", "conic")

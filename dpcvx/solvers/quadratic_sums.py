@@ -1,11 +1,11 @@
-r"""Exact minimization of a quadratic plus a sum over entries: kinks and bounds, or one ball.
+r"""Exact minimization of a quadratic plus a separable function with kinks and bounds, or a ball.
 
 .. math:: \min_x \tfrac12 x' (G + \operatorname{diag} D) x + (q + c)' x + \sum_j h_j(x_j)
 
-Squares of affine arguments, l1 norms, boxes and balls have this form. Entries are at a kink, at a
-bound, or free on one side of the kink; with these fixed, the minimizer solves a linear system,
-whose factor stays for as long as they do (primal-dual active sets: Hintermueller, Ito and Kunisch,
-2002). In a ball, the multiplier solves one equation in the eigenvalues.
+Squares of affine arguments, l1 norms, boxes and balls have this form. Each entry is at a kink, at a
+bound, or free on one side of the kink. Given these states, the minimizer solves a linear system,
+whose factor is reused while the states do not change (primal-dual active sets: Hintermueller, Ito
+and Kunisch, 2002). For a ball, the multiplier solves one equation in the eigenvalues.
 """
 
 from __future__ import annotations
@@ -25,28 +25,29 @@ from .closed_forms import Separable
 
 Array = NDArray[np.float64]
 
-# Full matrices of more columns take longer than sparse ones that an interior point takes apart.
+# Largest number of columns for which dense matrices are faster than an interior point.
 _MOST = 300
 _STEPS = 60
-# Where active sets return: how often so many gradient steps are taken, and the steps after them.
+# If the active sets cycle: number of attempts, gradient steps before each attempt, and active-set
+# steps in it.
 _ATTEMPTS, _GRADIENTS, _FEW = 12, 25, 4
-# What is left of the conditions of optimality, relative to the terms of which they are sums.
+# Tolerance of the optimality conditions, relative to the sum of their terms' magnitudes.
 _EXACT = 1e-10
-# Of the smallest curvature next to the largest: below it, digits of a solution are lost.
+# Smallest accepted curvature relative to the largest: below it, a solution loses its digits.
 _FLAT = 1e-9
 
 
 class QuadraticSum:
-    """The minimizer for weights D and a linear term c.
+    """Function of weights D and a linear term c that returns the minimizer.
 
-    It depends on the arguments alone. Factors are stored for the last weights.
+    The minimizer depends on the arguments alone. Factors are kept for the last D.
 
     Parameters
     ----------
     G : ndarray, shape (n, n)
-        Positive semidefinite.
+        Positive semidefinite matrix of the quadratic.
     terms : Separable
-        q and the h_j; its p is 0.
+        Linear term q and the functions h_j; its p is 0.
     """
 
     def __init__(self, G: Array, terms: Separable) -> None:
@@ -64,8 +65,9 @@ class QuadraticSum:
         Parameters
         ----------
         D, c : ndarray, shape (n,)
+            Diagonal added to G, and linear term added to q.
         start : ndarray, shape (n,)
-            The search begins there.
+            Initial point of the search.
         """
         weights = D.tobytes()
         if weights != self._weights:
@@ -79,7 +81,7 @@ class QuadraticSum:
         return self._in_ball(linear) if self._terms.balls else self._by_sides(linear, start)
 
     def _by_sides(self, linear: Array, x: Array) -> Array | None:
-        """Return the end of active sets, with accelerated gradient steps where these return."""
+        """Return the minimizer by active sets, after accelerated gradient steps if they cycle."""
         steep = self._H.diagonal()
         if not (steep > 0).all():
             return None
@@ -94,7 +96,7 @@ class QuadraticSum:
         for _ in range(_ATTEMPTS):
             for _ in range(_GRADIENTS):
                 step = self._sides(linear, y, largest)[2]
-                if (y - step) @ (step - x) > 0:  # begun anew where it points back
+                if (y - step) @ (step - x) > 0:  # restart if the momentum points uphill
                     y, momentum = x, 1.0
                     step = self._sides(linear, y, largest)[2]
                 following = (1 + math.sqrt(1 + 4 * momentum * momentum)) / 2
@@ -108,7 +110,11 @@ class QuadraticSum:
     def _sides(
         self, linear: Array, x: Array, steep: Array
     ) -> tuple[NDArray[np.bool_], Array, Array, Array]:
-        """Return which entries a gradient step fixes, slopes of free ones, its end, and ``H x``."""
+        """Return the states of entries after one proximal gradient step from x.
+
+        The results are: which entries are fixed at a kink or bound, slopes of h_j at free entries,
+        the end of the step, and ``H x``.
+        """
         terms, products = self._terms, self._H @ x
         away = x - (products + linear) / steep
         below, above = away - terms.low / steep, away - terms.high / steep
@@ -120,7 +126,7 @@ class QuadraticSum:
         return fixed, slope, np.minimum(np.maximum(end, terms.lower), terms.upper), products
 
     def _active(self, linear: Array, x: Array, steep: Array, steps: int) -> Array | None:
-        """Return the minimizer if sets of fixed entries settle within so many steps."""
+        """Return the minimizer if the states of entries repeat within so many steps, else None."""
         seen: set[bytes] = set()
         before = b""
         for _ in range(steps):
@@ -146,7 +152,7 @@ class QuadraticSum:
         return None
 
     def _of(self, free: NDArray[np.intp], fixed: NDArray[np.bool_]) -> Array | None:
-        """Return the factor of the free columns; None if they have none."""
+        """Return the Cholesky factor of H on the free columns; None if H is nearly singular."""
         key = fixed.tobytes()
         if key != self._free:
             L, failed = dpotrf(self._H[np.ix_(free, free)], lower=1)
@@ -158,7 +164,7 @@ class QuadraticSum:
         return self._factor
 
     def _in_ball(self, linear: Array) -> Array | None:
-        """``x(tau) = -(H + tau a^2)^-1 linear`` at the root of ``|a x| = r``."""
+        """Return the minimizer ``-(H + tau a^2)^-1 linear`` in the ball, at the root tau."""
         ball = self._terms.balls[0][1]
         if self._axes is None:
             self._axes = np.linalg.eigh(self._H)
@@ -183,13 +189,14 @@ class QuadraticSum:
 
 
 def quadratic_sum(data: ConeData) -> QuadraticSum | None:
-    """Read a cone program as a quadratic plus a sum over entries; None if it is none.
+    """Return a cone program as a quadratic plus a separable function; None if it is no such sum.
 
-    Arguments of squares are auxiliary columns that equalities define.
+    In the program, arguments of squares are auxiliary columns that equalities define.
 
     Parameters
     ----------
     data : ConeData
+        Program.
     """
     n, N = data.n, data.A.shape[1]
     cones = data.cones
@@ -199,7 +206,7 @@ def quadratic_sum(data: ConeData) -> QuadraticSum | None:
         return None
     if not (np.isfinite(data.b).all() and np.isfinite(data.q).all()):
         return None
-    # Every equality defines an argument, an auxiliary column that stands nowhere else.
+    # Every equality must define an argument: an auxiliary column that is in no other row.
     rows = sp.csr_array(data.A)
     E, rest_rows = rows[: cones.zero], rows[cones.zero :]
     arguments = sp.csr_array(E[:, n:])
@@ -230,7 +237,7 @@ def quadratic_sum(data: ConeData) -> QuadraticSum | None:
         return None
     if not np.isfinite(own).all() or not (terms.lower <= terms.upper).all():
         return None
-    # Of kinks at a bound or beyond, one side is in reach.
+    # If a kink is at a bound or beyond it, only one of its sides is feasible.
     low = np.where(terms.kink <= terms.lower, terms.high, terms.low)
     high = np.where(terms.kink >= terms.upper, terms.low, terms.high)
     terms = replace(terms, low=low, high=high)
@@ -238,7 +245,7 @@ def quadratic_sum(data: ConeData) -> QuadraticSum | None:
 
 
 def _one_ball(terms: Separable) -> bool:
-    """Return whether a ball around 0 of all columns is all there is."""
+    """Return whether the function is only the constraint that all columns lie in one ball."""
     columns, ball = terms.balls[0]
     return (
         len(terms.balls) == 1

@@ -1,14 +1,14 @@
-r"""Exact steps on affine rows and one semidefinite cone, by Newton's method on the rows' prices.
+r"""Exact local steps on equalities and one semidefinite cone, by Newton's method on the dual.
 
-With the equalities of auxiliary columns substituted, a step minimizes :math:`\tfrac w2 |s - t|^2`
-over the slacks s of the cone with :math:`E s = e`, rows of E orthonormal, if the curvature is a
-multiple of the cone's own metric. Its dual is convex and has one number per row:
+Equalities are substituted first. If the curvature is then a multiple w of the metric of the cone's
+slacks s, a step minimizes :math:`\tfrac w2 |s - t|^2` over the s in the cone with :math:`E s = e`,
+where E has orthonormal rows. The dual is convex and has one multiplier per row of E:
 
 .. math:: \min_y \tfrac12 |\Pi_K(t + E'y)|^2 - e'y, \qquad s = \Pi_K(t + E'y)
 
-Its gradient ``E s - e`` is strongly semismooth, so that Newton's method with a line search ends in
-few eigendecompositions (Qi and Sun, 2006). An interior point solves steps with other curvatures,
-and on sets without interior points, whose prices grow without end.
+Its gradient ``E s - e`` is strongly semismooth, so Newton's method with a line search needs few
+eigendecompositions (Qi and Sun, 2006). An interior-point solver handles other curvatures. It also
+handles sets without interior points, since their multipliers are unbounded.
 """
 
 from __future__ import annotations
@@ -30,33 +30,35 @@ from .substitution import Substituted, substituted
 
 Array = NDArray[np.float64]
 
-# Numbers of the rows as full matrices, and of the cone's rows, up to which the method is used.
+# Limits of the method: number of entries of all rows as dense matrices, and number of rows of the
+# cone.
 _MOST, _ROWS = 2_000_000, 4_000
 _STEPS, _HALVINGS = 30, 30
-# How far a curvature may be from a multiple of the cone's metric, relative to it.
+# Largest deviation of a curvature from a multiple of the cone's metric, relative to the multiple.
 _APART = 1e-12
-# What an answer must reach: rows met, relative to matrices below one and to a thousandth of those
-# above a thousand; the bound of its gap.
+# Accuracy of an answer. Residual of the rows: relative to the largest entry below 1, absolute up to
+# 1000, and relative to a thousandth of larger entries. Then the bound of the gap.
 _MET, _GAP = 1e-11, 1e-12
 _LAST_DIGITS = 1e-15
-# Part of the predicted decrease that a step must bring.
+# Share of the predicted decrease that a step must achieve.
 _DECREASE = 1e-4
 
 
 class SemidefiniteStep:
-    """``argmin 1/2 x'(P + diag D) x + (q + c)'x`` over the set.
+    """Function of D and c that returns ``argmin 1/2 x'(P + diag D) x + (q + c)'x`` over the set.
 
-    The answer depends on the arguments alone. Products are stored for the last weights.
+    The answer depends on the arguments alone. Products are kept for the last D.
 
     Parameters
     ----------
     data : ConeData
+        P, q and the set.
     reduced : Substituted
-        All columns by the free ones u, and the slack ``s = d - C u``.
+        All columns as affine functions of the free columns u, and the slack ``s = d - C u``.
     triangle : Triangle
-        The cone.
+        Rows of the cone.
     E : csr_array, shape (k, rows of the cone)
-        Orthonormal rows that span what no u moves in the slack.
+        Orthonormal basis, as rows, of the vectors orthogonal to the range of C.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class SemidefiniteStep:
         Parameters
         ----------
         D, c : ndarray, shape (n,)
+            Diagonal added to P, and linear term added to q.
         """
         if D.tobytes() != self._weights:
             self._weights, (self._weight, self._linear) = D.tobytes(), self._weighed(D)
@@ -84,7 +87,7 @@ class SemidefiniteStep:
         slope = self._linear + reduced.Z[:n].T @ c
         if not (weight > 0 and largest(np.abs(slope)) <= LARGEST * min(1.0, weight)):
             return None
-        # Of all t with this slope, the one in the range of C.
+        # Several t give this linear term; choose the one with t - d in the range of C.
         t = reduced.d + reduced.C @ self._factor.solve(slope / weight)
         s = self._projected(t)
         if s is None:
@@ -95,7 +98,10 @@ class SemidefiniteStep:
         return Nearest(x, weight * gap) if math.isfinite(gap) else None
 
     def _weighed(self, D: Array) -> tuple[float, Array]:
-        """Return the multiple of the cone's metric, 0 if the curvature is none, and the slope."""
+        """Return the curvature as a multiple of the cone's metric, and the linear term in u.
+
+        The multiple is 0 if the curvature is no multiple of the metric.
+        """
         data, (x0, Z, *_) = self._data, self._reduced
         curved = data.P + sp.diags_array(np.append(D, np.zeros(data.P.shape[0] - D.size)))
         M, metric = sp.csc_array(Z.T @ (curved @ Z)), self._squares
@@ -107,7 +113,7 @@ class SemidefiniteStep:
         return weight, np.asarray(Z.T @ (curved @ x0 + data.q))
 
     def _projected(self, t: Array) -> tuple[Array, float] | None:
-        """Return the nearest slack to t that keeps the rows, and a bound of its gap."""
+        """Return the slack in the cone nearest to t with ``E s = e``, and a bound of its gap."""
         triangle, turned = self._triangle, self._turned
         y = np.zeros(self._e.size)
         point = self._point(t, y)
@@ -116,7 +122,7 @@ class SemidefiniteStep:
             size = largest(np.abs(s))
             missed = float(np.linalg.norm(left))
             if missed <= _MET * max(min(1.0, size), size / 1000):
-                # On the rows, and out of the cone by less than they were missed.
+                # This satisfies the rows, and violates the cone by at most their former residual.
                 inside = s - turned @ left
                 price = triangle.entries((vectors * np.maximum(-values, 0.0)) @ vectors.T)
                 moved = float((inside - t) @ (inside - t))
@@ -130,7 +136,7 @@ class SemidefiniteStep:
             for halved in range(_HALVINGS):
                 trial = self._point(t, y + 0.5**halved * step)
                 lower = trial[-1] <= theta + _DECREASE * 0.5**halved * fall
-                # Near the end, differences of values are rounding.
+                # Near the end, differences of dual values are rounding errors.
                 if lower or float(np.linalg.norm(trial[3])) <= 0.5 * missed:
                     break
             else:
@@ -139,7 +145,10 @@ class SemidefiniteStep:
         return None
 
     def _point(self, t: Array, y: Array) -> tuple[Array, Array, Array, Array, float]:
-        """Return the slack of prices y, its eigenvalues and vectors, rows left, and the value."""
+        """Return the slack for multipliers y, eigenvalues, eigenvectors, residual and dual value.
+
+        Eigenvalues and eigenvectors are of the matrix before its projection onto the cone.
+        """
         triangle = self._triangle
         values, vectors = np.linalg.eigh(triangle.matrix(t + self._turned @ y))
         above = np.maximum(values, 0.0)
@@ -147,7 +156,7 @@ class SemidefiniteStep:
         return s, values, vectors, self._E @ s - self._e, float(above @ above / 2 - self._e @ y)
 
     def _slope(self, values: Array, vectors: Array) -> Array:
-        """Return a generalized derivative of the rows by their prices."""
+        """Return a generalized derivative of ``E s`` with respect to the multipliers."""
         above = np.maximum(values, 0.0)
         sums = np.abs(values)[:, None] + np.abs(values)
         with np.errstate(invalid="ignore"):
@@ -160,7 +169,7 @@ class SemidefiniteStep:
 
 
 def _stacked(E: sp.csr_array, triangle: Triangle) -> sp.csr_array:
-    """Return the symmetric matrices of all rows, one below the other."""
+    """Return the symmetric matrices of all rows of E, stacked vertically."""
     entries, n = sp.coo_array(E), triangle.order
     i, j = triangle.i[entries.col], triangle.j[entries.col]
     values = entries.data * triangle.scale[entries.col]
@@ -172,11 +181,12 @@ def _stacked(E: sp.csr_array, triangle: Triangle) -> sp.csr_array:
 
 
 def semidefinite_step(data: ConeData) -> SemidefiniteStep | None:
-    """Read a cone program as affine rows and one semidefinite cone; None if it is none.
+    """Return the step of a program with equalities and one semidefinite cone; None for others.
 
     Parameters
     ----------
     data : ConeData
+        Program.
     """
     cones = data.cones
     others = cones.nonneg or cones.soc or cones.exp or cones.power or cones.power_nd

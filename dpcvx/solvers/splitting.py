@@ -1,8 +1,8 @@
 r"""Projections onto conic sets: by a fixed number of steps, or exactly for orthogonal rows.
 
-The projection of v, in the norm of the weights D, onto ``{x: b - A (x, u) in K for some u}`` is
-searched by Douglas-Rachford splitting. In coordinates :math:`\xi = D^{1/2} x`, with s for the slack
-``b - A (x, u)``, one step from :math:`\sigma = (\xi, u, s)` is
+Douglas-Rachford splitting approximates the projection of v, in the norm with weights D, onto
+``{x: b - A (x, u) in K for some u}``. In coordinates :math:`\xi = D^{1/2} x`, with the slack
+``s = b - A (x, u)``, one step from :math:`\sigma = (\xi, u, s)` is
 
 .. math::
     y &= \Pi_V(\sigma), \qquad V = \{ s = b - A (x, u) \} \\
@@ -23,20 +23,19 @@ update, gives
     \|\Delta\sigma^+\|^2 \le \|\Delta\sigma\|^2 - \alpha (2 - \alpha) \|\Delta w - \Delta y\|^2
         - \alpha \|\Delta w_\xi\|^2 + \alpha \|\delta\|^2.
 
-The start is the same, so that the sum of :math:`\|\Delta w_\xi\|^2` over the first K steps is at
-most :math:`K \|\delta\|^2`, and the mean over the last K - B of them moves by at most
-:math:`\sqrt{K / (K - B)} \|\delta\|` (Jensen): for every v, whatever the set, and however far
-the steps are from the projection. :math:`\Delta\sigma` itself never exceeds
+Both runs have one initial point. So the sum of :math:`\|\Delta w_\xi\|^2` over the first K steps is
+at most :math:`K \|\delta\|^2`, and the mean over the last K - B of them moves by at most
+:math:`\sqrt{K / (K - B)} \|\delta\|` (Jensen). This holds for every v and every set, and however
+far the steps are from the projection. :math:`\Delta\sigma` itself never exceeds
 :math:`\sqrt{\alpha K} \|\delta\|`, which bounds the numbers that are rounded.
 
-Projections onto sets whose cones have orthogonal rows, such as semidefinite matrices.
+If the cones' rows are orthogonal, as for semidefinite matrices, the projection has a closed form:
 
 .. math:: \Pi(v) = x_0 + R (v - x_0) + G (\Pi_K(s) - d), \qquad s = d + G'(v - x_0)
 
-where a point x that keeps the equalities has the slack ``d + G'(x - x0)``, and G has orthonormal
-columns. R projects onto directions that change neither equalities nor slacks. With equal
-weights this is the projection in their norm; unequal ones bend cones, and the set is another
-solver's.
+where a point x that satisfies the equalities has the slack ``d + G'(x - x0)``, and G has
+orthonormal columns. R projects onto directions that change neither equalities nor slacks. This is
+the projection for equal weights. For unequal weights it is not, and another solver projects.
 """
 
 from __future__ import annotations
@@ -59,27 +58,27 @@ from .substitution import substituted
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-# K and B: the first steps are left out of the mean, at a price of 3 % in what is charged.
+# K and B. Omitting the first B steps from the mean raises the sensitivity by 3 %.
 _STEPS, _SKIPPED = 512, 32
-# alpha, and the weight of slacks next to variables. Both decide how close the steps come, on power
-# networks, norm balls and semidefinite sets alike, and not what the data can change.
+# alpha, and the weight of slacks relative to variables. Chosen for accuracy on power networks, norm
+# balls and semidefinite sets; the sensitivity does not depend on them.
 _RELAXATION, _SLACKS = 1.8, 2.0
-# Equalities closer to dependence than this, relative to the largest, are left out.
+# Equalities with a smaller pivot, relative to the largest, are taken for dependent and dropped.
 _DEPENDENT = 1e-9
-# Rounding errors of one step, relative to its largest number.
+# Bound of one step's rounding errors, relative to its largest number.
 _ROUNDING = 2.0**-46
-# Passes over rows and columns that bring them to one length.
+# Number of passes that equilibrate rows and columns.
 _PASSES = 10
-# Matrices are full: of more columns than this they would fill gigabytes.
+# Largest number of columns: the matrices are dense, and larger ones would fill gigabytes.
 _LARGEST = 3000
 
-# How far answers move at most, in the D-norm, per unit that v moves. The margin is for the rounding
-# of the matrices, which takes alpha K times 1e-13 or so.
+# Lipschitz constant of answers as functions of v, in the D-norm. The margin covers the rounding of
+# the matrices, about alpha K times 1e-13.
 STRETCH = (1 + 1e-9) * math.sqrt(_STEPS / (_STEPS - _SKIPPED))
 
 
 def obstacle(data: ConeData) -> str | None:
-    """Return why splitting cannot project onto a set, as text; None if it can."""
+    """Return the reason as text why splitting cannot project onto a set; None if it can."""
     cones = data.cones
     if cones.exp:
         return "exponential cones (cp.exp, cp.log, cp.entr, cp.logistic and the like)"
@@ -91,12 +90,12 @@ def obstacle(data: ConeData) -> str | None:
 
 
 class Splitting:
-    """Steps towards the projection onto the constraints of `data`; its objective is ignored.
+    """Approximate projection onto the constraints of `data` by a fixed number of steps.
 
     Parameters
     ----------
     data : ConeData
-        Without exponential and power cones.
+        Constraints without exponential and power cones; the objective is ignored.
     """
 
     def __init__(self, data: ConeData) -> None:
@@ -113,34 +112,35 @@ class Splitting:
         Parameters
         ----------
         v : ndarray, shape (n,)
-            The only argument that may be private.
+            Point to project; the only argument that may be private.
         D : ndarray, shape (n,)
             Positive weights.
         anchor : ndarray, shape (n,)
-            Point of the set where the steps begin, close to the solution.
+            Point of the set close to the solution; the steps start from it.
         """
         steps = self._steps(D)
         return steps.mean(v, self._start(steps, anchor)) / steps.root
 
     def rounding(self, D: Array, anchor: Array, reach: float) -> float:
-        """Return a bound of what rounding errors add to an answer, in the D-norm.
+        """Return a bound of the rounding error of an answer, in the D-norm.
 
         Parameters
         ----------
         D, anchor : ndarray, shape (n,)
+            Arguments of the call.
         reach : float
             Bound of ``||v - anchor||_D``.
         """
         steps = self._steps(D)
         start = self._start(steps, anchor)
-        # sigma stays within sqrt(alpha K) reach of where the steps for the anchor are, and these
-        # not farther from their limit than at the beginning.
+        # sigma stays within sqrt(alpha K) reach of the steps for v = anchor, and these stay as
+        # close to their limit as their initial point is.
         size = 4 * float(np.linalg.norm(start)) + math.sqrt(_RELAXATION * _STEPS) * reach
         # Errors e of single steps add at most K e to the distance of sigma, in the sum above.
         return _ROUNDING * math.sqrt(_STEPS) * STRETCH * size
 
     def _start(self, steps: _Steps, anchor: Array) -> Array:
-        """Return a public start: a fixed point for the anchor, or steps towards one."""
+        """Return the public initial sigma: a fixed point for v = anchor, or steps towards one."""
         n, N = self._data.n, self._data.A.shape[1]
         p = np.zeros(N)
         p[:n] = steps.root * anchor
@@ -148,7 +148,7 @@ class Splitting:
         return sigma if n == N else steps.end(anchor, sigma)
 
     def _steps(self, D: Array) -> _Steps:
-        """Return the iteration for weights D; kept for the last ones."""
+        """Return the iteration for weights D; the last iteration is kept."""
         if self._kept is None or self._weights != D.tobytes():
             self._weights, self._kept = D.tobytes(), _steps(self._data, self._onto, D)
         return self._kept
@@ -156,23 +156,23 @@ class Splitting:
 
 @dataclass(frozen=True, eq=False)
 class _Steps:
-    """The iteration for one D: ``V = {p, s: s = b - G p}`` up to equalities, which R and r keep."""
+    """Iteration for one D: ``V = {(p, s): s = b - G p}``, with equalities of p in R and r."""
 
     root: Array  # shape (n,); square roots of the weights
     G: Array  # shape (m, N)
     b: Array  # shape (m,)
     R: Array  # shape (N, N)
     r: Array  # shape (N,); the projection onto V has ``p = R (p0 + G'(b - s0)) + r``
-    onto: ConeProjection  # onto the cones of all rows but equalities
+    onto: ConeProjection  # projection onto the cones of all rows except the equalities
 
     def mean(self, v: Array, sigma: Array) -> Array:
-        """Return the mean of the last steps for v from sigma, in coordinates of weight one."""
+        """Return the mean of w over the last steps for v from sigma, in coordinates D^(1/2) x."""
         total = np.zeros(self.root.size)
         self._run(v, sigma, total)
         return total / (_STEPS - _SKIPPED)
 
     def end(self, v: Array, sigma: Array) -> Array:
-        """Return the last sigma."""
+        """Return sigma after all steps for v."""
         return self._run(v, sigma, np.zeros(self.root.size))
 
     def _run(self, v: Array, sigma: Array, total: Array) -> Array:
@@ -198,7 +198,7 @@ def _steps(data: ConeData, onto: ConeProjection, D: Array) -> _Steps:
     rows = np.array([size for _, size in data.cones.blocks()], dtype=np.intp)
     starts = np.concatenate([[0], np.cumsum(rows[:-1])]).astype(np.intp)
     scale = np.ones(A.shape[0])
-    # One factor per cone, so that it stays one; hidden columns may have any.
+    # All rows of a cone get one factor, so it stays a cone; columns of u may get any factor.
     for _ in range(_PASSES):
         squares = np.add.reduceat((A**2).sum(axis=1), starts) / rows
         factor = np.repeat(_inverse_root(squares), rows)
@@ -216,7 +216,10 @@ def _steps(data: ConeData, onto: ConeProjection, D: Array) -> _Steps:
 
 
 def _solutions(F: Array, f: Array) -> tuple[Array, Array]:
-    """An orthonormal basis of ``F p = 0``, and one solution of ``F p = f``; dependent rows go."""
+    """Return an orthonormal basis of ``F p = 0``, and one solution of ``F p = f``.
+
+    Dependent rows are dropped.
+    """
     if not F.size:
         return np.eye(F.shape[1]), np.zeros(F.shape[1])
     Q, T, order = la.qr(F.T, pivoting=True)
@@ -227,24 +230,26 @@ def _solutions(F: Array, f: Array) -> tuple[Array, Array]:
 
 
 def _inverse_root(squares: Array) -> Array:
-    """Return the factors that bring lengths halfway to one; 1 for rows and columns of zeros."""
+    """Return equilibration factors from squared norms; 1 for rows and columns of zeros."""
     return np.where(squares > 0, squares, 1.0) ** -0.25
 
 
-# What is left of 1 and 0 in products of rows that are taken for orthonormal.
+# Largest deviation from 1 and 0 in the products of rows that are taken for orthonormal.
 _ROUNDED_ROWS = 1e-13
-# Relative to squares of slacks: what the last digits of eigenvectors leave of their products.
+# Rounding error of products of slacks, from eigenvectors, relative to the slacks' squares.
 _LAST_DIGITS = 1e-15
 
 
 class Nearest(NamedTuple):
-    """A projection.
+    """Minimizer of a local step, with a certificate.
 
     Attributes
     ----------
     x : ndarray, shape (n,)
+        Minimizer.
     gap : float
-        Bound of how far the objective, ``1/2 sum_i D_i (x_i - v_i)^2``, is above the least one.
+        Bound of the objective's excess over its minimum; a projection has the objective
+        ``1/2 sum_i D_i (x_i - v_i)^2``.
     """
 
     x: Array
@@ -252,15 +257,18 @@ class Nearest(NamedTuple):
 
 
 class Orthogonal:
-    """The projection in the norm of equal weights; see the module.
+    """Projection in closed form for equal weights; the module has the formula.
 
     Parameters
     ----------
     cones : Cones
+        Cones of the slacks.
     x0, d : ndarray
-        Vectors of shapes (n,) and (rows of cones,).
+        Vectors in the formula, of shapes (n,) and (rows of cones,).
     G : csr_array, shape (n, rows of cones)
+        Matrix with orthonormal columns.
     R : csr_array, shape (n, n)
+        Projection onto directions that change neither equalities nor slacks.
     """
 
     def __init__(self, cones: Cones, x0: Array, d: Array, G: sp.csr_array, R: sp.csr_array) -> None:
@@ -269,7 +277,7 @@ class Orthogonal:
         self._onto = ConeProjection(cones)
 
     def __call__(self, D: Array, v: Array) -> Nearest | None:
-        """Project v, shape (n,); None for weights that differ, and numbers that overflow.
+        """Project v, shape (n,); None for unequal weights, and for numbers that overflow.
 
         The answer depends on the arguments alone.
         """
@@ -280,20 +288,21 @@ class Orthogonal:
         slack = self._d + self._turned @ away
         inside = self._onto(slack)
         x = self._x0 + self._R @ away + self._G @ (inside - self._d)
-        # No point of the set has an objective that is lower by more than this product.
+        # The objective exceeds its minimum by at most this product.
         gap = abs(float(inside @ (inside - slack))) + _LAST_DIGITS * float(slack @ slack)
         return Nearest(x, weight * gap) if math.isfinite(gap) else None
 
 
 def orthogonal(data: ConeData) -> Orthogonal | None:
-    """The closed form of a set with semidefinite cones; None if it has other cones or has none.
+    """Return the closed form for a set with semidefinite cones and equalities, if it has one.
 
-    None too where rows are not orthogonal: entries of matrices stand in other constraints.
+    Return None for sets with other cones or without semidefinite ones. Return None too if rows are
+    not orthogonal because entries of the matrices are in further constraints.
 
     Parameters
     ----------
     data : ConeData
-        Its objective is ignored.
+        Set; its objective is ignored.
     """
     cones = data.cones
     if not cones.psd or cones.nonneg or cones.soc or cones.exp or cones.power or cones.power_nd:
@@ -302,7 +311,7 @@ def orthogonal(data: ConeData) -> Orthogonal | None:
     if reduced is None:
         return None
     x0, Z, C = reduced.x0[: data.n], reduced.Z[: data.n], reduced.C
-    # Z'Z is diagonal where every component of x is one of u, or none.
+    # Z'Z is diagonal if every component of x depends on at most one component of u.
     if not C.shape[0] or int(np.diff(Z.indptr).max(initial=0)) > 1:
         return None
     squares = np.bincount(Z.indices, Z.data**2, Z.shape[1])
@@ -312,7 +321,7 @@ def orthogonal(data: ConeData) -> Orthogonal | None:
     G = sp.csr_array(-Z @ inverse @ C.T)
     products = sp.csr_array(G.T @ G)
     unit = float(products.diagonal().mean())
-    if not unit > 0:  # one point
+    if not unit > 0:  # no slack depends on u
         return None
     apart = products / unit - sp.eye_array(C.shape[0], format="csr")
     if largest(np.abs(apart.data)) > _ROUNDED_ROWS:

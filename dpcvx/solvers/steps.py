@@ -1,4 +1,4 @@
-"""Local steps: what a method asks of an agent's set, as functions of the gradient."""
+"""Local steps of methods on an agent's constraint set, as functions of the agent's gradient."""
 
 from __future__ import annotations
 
@@ -16,27 +16,30 @@ from .projector import Projection, Projector
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-# Gradient steps of a search inside an agent.
+# Largest number of gradient steps of a local minimization.
 _MOST = 100_000
-# Accelerated steps of a search with a certificate, before those that surely end.
+# Number of accelerated steps of a certified search, before the steps that provably converge.
 _FAST = 20_000
-# After so many steps, second derivatives are measured, by differences of so much.
+# Number of steps after which second derivatives are first measured, and the relative difference of
+# points for it.
 _LOOK, _APART = 256, 1e-5
-# Of them, the least relative to the largest.
+# Smallest second derivative that is used, relative to the largest.
 _FLATTEST = 1e-10
-# How many times the root of a condition number: errors shrink by more than any two floats differ.
+# Number of provably convergent steps, relative to the square root of the condition number; errors
+# then shrink by more than any two floats differ.
 _FACTOR = 1500
 
 
 @dataclass(frozen=True, eq=False)
 class Contraction:
-    """A public linear map; in l2 it lengthens no vector.
+    """Public linear map with an l2 operator norm of at most 1.
 
     Attributes
     ----------
     apply : callable
+        Function that applies the map to a vector.
     norm1, norm2 : float
-        Bounds of its operator norm in l1 and l2.
+        Bounds of the map's operator norms in l1 and l2.
     """
 
     apply: Callable[[Array], Array]
@@ -44,27 +47,28 @@ class Contraction:
     norm2: float
 
     def __call__(self, v: Array) -> Array:
-        """Return the image of v."""
+        """Return the image of the vector v."""
         return self.apply(v)
 
 
 @dataclass(frozen=True)
 class Minimization:
-    r"""Gradient steps towards ``argmin_{x in W} f(x) + D/2 ||x - v||^2``, in a fixed number.
+    r"""A fixed number of gradient steps towards ``argmin_{x in W} f(x) + D/2 ||x - v||^2``.
 
-    For m-strongly convex f with an L-smooth gradient, a step of length 1 / (L + D), and the
-    projection after it, shrink the distance of two points by :math:`q = (L - m) / (L + D)`. If the
-    gradients of two such functions are nowhere farther apart than :math:`\Delta`, the ends of both
-    searches are at most
+    Let f be m-strongly convex with an L-Lipschitz gradient. A step of length 1 / (L + D) with the
+    projection after it shrinks the distance of two points by the factor
+    :math:`q = (L - m) / (L + D)`. If the gradients of two such functions differ by at most
+    :math:`\Delta` everywhere, the ends of both searches are at most
 
     .. math:: \frac{\Delta}{L + D} (1 + q + \dots + q^{K - 1}) = \Delta \frac{1 - q^K}{m + D}
 
-    apart, however far both are from the minimizers. No solver's accuracy is relied upon.
+    apart, however far both are from the minimizers. The bound relies on no solver's accuracy.
 
-    In l1, projections onto products of intervals do not expand either. A step takes second
-    derivatives G to :math:`(L I - G) / (L + D)`, whose norm in l1 is at most
-    :math:`q_1 = (\|L I - H\|_1 + \sqrt n\, \varrho) / (L + D)` for G within :math:`\varrho` of H:
-    the same holds with q_1, and :math:`\Delta` in l1.
+    In l1, projections onto products of intervals are nonexpansive too. With second derivatives G, a
+    step has the derivative :math:`(L I - G) / (L + D)`. Its norm in l1 is at most
+    :math:`q_1 = (\|L I - H\|_1 + \sqrt n\, \varrho) / (L + D)` for every G within :math:`\varrho`
+    of H in the spectral norm. So with q_1 in place of q, the bound
+    :math:`\tfrac{\Delta}{L + D} (1 + q_1 + \dots + q_1^{K - 1})` holds in l1.
     """
 
     D: float
@@ -74,12 +78,12 @@ class Minimization:
 
     @classmethod
     def close(cls, D: float, L: float, m: float) -> Minimization:
-        """Return the minimization with steps that leave 1e-12 of the initial distance.
+        """Return the minimization with enough steps to shrink the initial distance by 1e-12.
 
         Raises
         ------
         ModelError
-            If that takes more than 100,000.
+            If that takes more than 100,000 steps.
         """
         gain = (m + D) / (L + D)
         steps = math.inf if gain == 0 else math.log(1e-12) / math.log1p(-min(gain, 1 - 1e-12))
@@ -93,15 +97,15 @@ class Minimization:
 
     @property
     def stretch(self) -> float:
-        """Return the largest movement of the end point per unit that the gradient moves."""
+        """Lipschitz constant in l2 of the end point, as a function of the gradient."""
         q = (self.L - self.m) / (self.L + self.D)
         return (1 - q**self.steps) / (self.m + self.D)
 
     @property
     def repeats(self) -> float:
-        """Rounding errors of one step that the end has at most, in units of 64 of them.
+        """Bound of the end point's rounding error, in units of 64 rounding errors of one step.
 
-        Every step adds its own, and shrinks those before it.
+        Every step adds a rounding error, and shrinks the earlier ones by the factor q.
         """
         return max(1.0, (self.L + self.D) / (self.m + self.D) / 64)
 
@@ -111,9 +115,9 @@ class Minimization:
         Parameters
         ----------
         center : csr_array, shape (n, n)
-            H.
+            Matrix H.
         spread : float
-            Largest distance of second derivatives from it, in the spectral norm.
+            Largest distance of second derivatives from H, in the spectral norm.
         """
         n = center.shape[0]
         rest = abs(self.L * sp.eye_array(n, format="csr") - center).sum(axis=0).max()
@@ -125,7 +129,7 @@ class Minimization:
     def __call__(
         self, v: Array, gradient: Callable[[Array], Array], project: Callable[[Array], Array]
     ) -> Array:
-        """Return the end of the search that begins at v, shape (n,)."""
+        """Return the end of the gradient steps that start at v, shape (n,)."""
         x = project(v)
         for _ in range(self.steps):
             x = project(x - (gradient(x) + self.D * (x - v)) / (self.L + self.D))
@@ -136,27 +140,29 @@ class Minimization:
 class CertifiedSearch:
     r"""A search for ``argmin_{x in W} f(x) + r(x) + w/2 ||x - c||^2`` that ends with a certificate.
 
-    Accelerated proximal steps (Beck and Teboulle, 2009), begun anew where they point back. A step
-    from y to x, of length 1/l in the geometry of positive weights D, has the residual
+    It takes accelerated proximal steps (Beck and Teboulle, 2009), and restarts when the momentum
+    points uphill. A step from y to x, of length 1/l in the norm with positive weights D, has the
+    residual
 
     .. math:: l D (y - x) + \nabla F(x) - \nabla F(y) \in \nabla F(x) + \partial r(x) + N_W(x)
 
     with :math:`F = f + \tfrac w2 \|x - c\|^2`: an element of the subdifferential at x. If the whole
-    is m-strongly convex, the distance of x from the minimizer is at most the residual's norm over
-    m, whatever led to x. D begins at ones; later it is about the diagonal of second derivatives.
-    After 20,000 accelerated steps come steps that provably shrink the objective's distance from its
-    minimum, each by :math:`1 - \sqrt{m / L}` (Nesterov, 2004).
+    objective is m-strongly convex, the distance of x from the minimizer is at most the residual's
+    norm over m, however x was found. D starts with ones; later it approximates the diagonal of
+    second derivatives. After 20,000 accelerated steps come steps that provably shrink the
+    objective's excess over its minimum, each by the factor :math:`1 - \sqrt{m / L}` (Nesterov,
+    2004).
 
     Attributes
     ----------
     projector : Projector
-        Onto W, with r, in closed form.
+        Proximal operator of r on W, in closed form.
     smoothness, convexity : float
-        Constants of f.
+        Lipschitz constant of f's gradient, and strong convexity of f.
     weight : float
-        w.
+        Weight w.
     center : ndarray, shape (n,)
-        c.
+        Center c.
     """
 
     projector: Projector
@@ -168,15 +174,16 @@ class CertifiedSearch:
     def __call__(
         self, gradient: Callable[[Array], Array], b: Array, residual: float
     ) -> Array | None:
-        """Return the first point with a residual of at most that norm; None if there is none.
+        """Return the first point whose residual has at most this norm; None if there is none.
 
         Parameters
         ----------
         gradient : callable
-            Gradient of f.
+            Gradient of f as a function of x.
         b : ndarray, shape (n,)
-            Added to it.
+            Vector added to the gradient.
         residual : float
+            Largest norm of the residual.
         """
 
         def slope(x: Array) -> Array:
@@ -186,14 +193,14 @@ class CertifiedSearch:
         return x if ended else self._surely(slope, x, residual)
 
     def _fast(self, slope: Callable[[Array], Array], residual: float) -> tuple[Array, bool]:
-        """Take accelerated steps; return their end, and whether its residual is that small."""
+        """Take accelerated steps; return their end, and whether its residual is small enough."""
         whole = self.smoothness + self.weight
-        # Records that all point the same way bend as much as the smoothness says; others less.
+        # The smoothness constant is attained if all records are parallel; most curvatures are less.
         steep, most, look = whole / 64, 2 * whole, max(_LOOK, self.center.size)
         D, x, y = np.ones(self.center.size), self.center, self.center
         momentum, g = 1.0, slope(y)
         for k in range(_FAST):
-            if k == look:  # as often as steps have doubled
+            if k == look:  # each time that the number of steps has doubled
                 look, D = 2 * k, _diagonal(slope, x)
                 steep = float(D.max())
                 D = D / steep
@@ -215,7 +222,7 @@ class CertifiedSearch:
         return x, False
 
     def _surely(self, slope: Callable[[Array], Array], x: Array, residual: float) -> Array | None:
-        """Take steps from x on that surely end; return the first point with that residual."""
+        """Take provably convergent steps from x; return the first point with a small residual."""
         L, m = self.smoothness + self.weight, self.convexity + self.weight
         if not m > 0:
             return None
@@ -230,7 +237,7 @@ class CertifiedSearch:
 
 
 def _diagonal(slope: Callable[[Array], Array], x: Array) -> Array:
-    """Return about the diagonal of second derivatives at x, no entry far below the largest."""
+    """Return an approximate diagonal of second derivatives at x, bounded below."""
     curvatures, g = np.ones(x.size), slope(x)
     for i, size in enumerate(_APART * np.maximum(1.0, np.abs(x))):
         near = x.copy()
@@ -251,30 +258,31 @@ class ProximalStep:
     .. math:: x^+ = \operatorname{argmin}_{x \in W} \langle g, x \rangle + r(x)
               + \tfrac12 \| x - c \|_D^2
 
-    which is :math:`\Pi_W^D(c - g / D)` for r = 0, what the projector has of the objective.
+    which is :math:`\Pi_W^D(c - g / D)` for r = 0. The projector has the nonsmooth term r.
     """
 
     projector: Projector
     center: Array  # shape (n,); c, public
     D: Array  # shape (n,); positive weights, public
-    anchor: Array  # shape (n,); A public point of W, near which the step is expected
+    anchor: Array  # shape (n,); public point of W near the expected end of the step
 
     def __call__(self, g: Array) -> Projection:
         """Return the step for gradient g, shape (n,)."""
         return self.projector(self.center - g / self.D, self.D, 1.0)
 
     def within(self, g: Array, reach: float) -> Projection:
-        """The step for gradient g, with the projected point kept within `reach` of the anchor."""
+        """Return the step for gradient g, with its point kept within `reach` of the anchor."""
         return self.projector(self._near(g, reach), self.D)
 
     def steady(self, g: Array, reach: float) -> Array:
-        """A point near `within` that provably moves little with g; see `Projector.steady`."""
+        """Return a point near `within` with a proved sensitivity in g; see `Projector.steady`."""
         return self.projector.steady(self._near(g, reach), self.D, self.anchor)
 
     def _near(self, g: Array, reach: float) -> Array:
-        """Return the step's end moved onto a ball around the anchor, nonexpansive in the D-norm.
+        """Return the point to project, kept within `reach` of the anchor in the D-norm.
 
-        So a bound of how far a step moves with g survives, and numbers cannot grow.
+        This map is nonexpansive in the D-norm. So it preserves bounds of the step's sensitivity,
+        and it bounds all numbers.
         """
         away = self.center - g / self.D - self.anchor
         length = float(np.linalg.norm(np.sqrt(self.D) * away))
@@ -282,11 +290,11 @@ class ProximalStep:
 
     @property
     def reach(self) -> float:
-        """A generous length of a step, in the D-norm: the anchor's, and at least one unit."""
+        """Generous length of a step in the D-norm: the anchor's norm, or one unit if larger."""
         return max(
             math.sqrt(float(self.D.max())), float(np.linalg.norm(np.sqrt(self.D) * self.anchor))
         )
 
     def rounding(self, reach: float) -> float:
-        """Return a bound of what rounding adds to conic answers of `steady`, in the D-norm."""
+        """Return a bound of rounding errors in conic answers of `steady`, in the D-norm."""
         return self.projector.rounding(self.D, self.anchor, reach)

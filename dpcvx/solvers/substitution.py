@@ -1,4 +1,4 @@
-"""Equalities taken out of a constraint set: every point of them from the free columns."""
+"""Substitution of equalities in a constraint set: all columns as functions of the free columns."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from ..model.matrices import without_zeros
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-# An equality defines a column whose coefficient is not smaller than this, relative to the largest
-# of the row: errors of the others grow by at most as much.
+# An equality may define a column if its coefficient is at least this, relative to the largest of
+# the row; errors of other columns then grow by at most the inverse.
 _PIVOT = 1e-3
-# Equalities that no column defines alone are reduced as a full matrix of up to so many entries.
+# Equalities that share all their columns are reduced as a dense matrix of up to this many entries.
 _FULL = 1_000_000
-# Coefficients of reduced equalities below this, relative to the largest, are rounding.
+# Coefficients of reduced equalities below this, relative to the largest, are rounding errors.
 _ROUNDING = 1e-11
-# How far what is left may miss the equalities, relative to their terms, and how much larger than
-# free columns it may be.
+# Largest residual of the equalities, relative to their terms, and largest entry of Z.
 _KEPT = 1e-13
 _GROWTH = 1e6
 
@@ -32,15 +31,15 @@ class Substituted(NamedTuple):
 
     x0: Array  # shape (n,)
     Z: sp.csr_array  # shape (n, p)
-    free: Index  # shape (p,); components of x that are those of u
+    free: Index  # shape (p,); components of x that equal the components of u
     C: sp.csr_array  # shape (m, p)
     d: Array  # shape (m,)
 
 
 def substituted(data: ConeData) -> Substituted | None:
-    """Take the equalities of a set without auxiliary columns out.
+    """Substitute the equalities of a set without auxiliary columns.
 
-    None where they contradict each other, or depend on each other too closely to tell.
+    Return None if they contradict each other, or if rounding hides whether they do.
     """
     A, zero = sp.csr_array(data.A), data.cones.zero
     E, f = without_zeros(A[:zero]), data.b[:zero]
@@ -53,7 +52,7 @@ def substituted(data: ConeData) -> Substituted | None:
             if reduced is None:
                 return None
             rows, columns, pivots, E, f = reduced
-        # What the others leave of a defined column, and the others' own columns.
+        # A defined column becomes an affine function of the others, which stay as they are.
         free = np.setdiff1d(np.arange(E.shape[1]), columns)
         step = sp.csc_array(E[rows] / pivots[:, None])[:, free]
         selection = sp.csr_array(
@@ -75,7 +74,7 @@ def substituted(data: ConeData) -> Substituted | None:
 
 
 def _exact(E: sp.csr_array, f: Array, x0: Array, Z: sp.csr_array) -> bool:
-    """Return whether every point that is left keeps the equalities, but for the last digits."""
+    """Return whether every point ``x0 + Z u`` satisfies ``E x = f`` up to rounding."""
     left, sizes = abs(E @ Z), abs(E) @ abs(Z)
     ends = np.abs(E @ x0 - f), abs(E) @ np.abs(x0) + np.abs(f)
     largest = float(abs(Z).max()) if Z.nnz else 0.0
@@ -84,7 +83,7 @@ def _exact(E: sp.csr_array, f: Array, x0: Array, Z: sp.csr_array) -> bool:
 
 
 def _defined(E: sp.csr_array) -> tuple[Index, Index, Array]:
-    """Rows with a column that stands in no other row, one such column of each, and its entry."""
+    """Return the rows that have a column of their own, one such column per row, and its entry."""
     entries = sp.coo_array(E)
     largest = np.zeros(E.shape[0])
     np.maximum.at(largest, entries.row, np.abs(entries.data))
@@ -96,11 +95,15 @@ def _defined(E: sp.csr_array) -> tuple[Index, Index, Array]:
 
 
 def _reduced(E: sp.csr_array, f: Array) -> tuple[Index, Index, Array, sp.csr_array, Array] | None:
-    """Return equalities with a column of its own each, by elimination with the largest pivots."""
+    """Reduce equalities by elimination with the largest pivots: each gets a column of its own.
+
+    Return the rows, these columns, their entries, and the reduced equalities; None on a
+    contradiction or for too large a matrix.
+    """
     if E.shape[0] * E.shape[1] > _FULL:
         return None
     M, right = E.toarray(), f.copy()
-    # Rows of a unit, so that no row is small for its units alone.
+    # Rows are scaled to a largest entry of 1, so that pivots do not depend on a row's units.
     size = np.abs(M).max(axis=1, initial=0.0)
     size[size == 0] = 1.0
     M /= size[:, None]
