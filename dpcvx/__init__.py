@@ -8,7 +8,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-if _TYPE_CHECKING:  # for readers of types; a name is imported when it is first used
+if _TYPE_CHECKING:  # for type checkers only; at run time a name is imported at its first use
     from . import testing as testing
     from .algorithms import networks as networks
     from .algorithms import penalties as penalties
@@ -79,7 +79,7 @@ if _TYPE_CHECKING:  # for readers of types; a name is imported when it is first 
 
     __version__: str
 
-# Public names, and the file of each.
+# Public names, and the module of each.
 _FILES = {
     "ADMM": "algorithms.admm",
     "DPP2": "algorithms.dpp2",
@@ -166,8 +166,8 @@ def __getattr__(name: str) -> _Any:
         raise AttributeError(f"module 'dpcvx' has no attribute {name!r}")
     try:
         file = _import_module(f".{_FILES[name]}", __name__)
-        value = getattr(file, name, file)  # a few names are files
-    except ModuleNotFoundError as error:  # of an extra, such as dpcvx[owners]
+        value = getattr(file, name, file)  # a few names are modules themselves
+    except ModuleNotFoundError as error:  # a package of an extra, such as dpcvx[owners]
         missing = str(error)
     else:
         globals()[name] = value

@@ -7,11 +7,11 @@ from .solvers.newton import compile_ahead
 
 
 def main() -> int:
-    """Run the command, or say what has to be installed for it."""
+    """Run the command, or print the package that it needs; return the exit code."""
     try:
         from .owners.cli import main as run
     except ModuleNotFoundError as error:
-        if sys.argv[1:] == ["warm"]:  # needs nothing of what owners need
+        if sys.argv[1:] == ["warm"]:  # this command needs no package of dpcvx[owners]
             return _warm()
         sys.stderr.write(f"{error}\n")
         return 1

@@ -1,4 +1,4 @@
-"""Checks of arguments, and what messages show of them; numpy's scalars count as numbers."""
+"""Checks of arguments, and their texts in messages; numpy's scalars count as numbers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 def as_python_number(value: T) -> T:
-    """Return a number as Python's own; a dataclass with such numbers in its fields, at any depth.
+    """Return a number as a Python number, and a dataclass with the numbers in its fields converted.
 
-    Numpy's narrow scalars round and overflow in everything that is computed with them,
-    sensitivities and charges among it, although they compare as equal to what was meant.
+    Numpy scalars of few bits round and overflow in computations, such as sensitivities and charges,
+    although they compare as equal to the intended numbers.
     """
     if isinstance(value, (bool, np.bool_)):
         return bool(value)  # pyright: ignore[reportReturnType]
@@ -44,28 +44,28 @@ def as_python_number(value: T) -> T:
 
 
 def store_python_numbers(declared: object, *names: str) -> None:
-    """Apply `as_python_number` to fields of a frozen dataclass that is being made."""
+    """Apply `as_python_number` to fields of a frozen dataclass, in its ``__post_init__``."""
     for name in names:
         object.__setattr__(declared, name, as_python_number(getattr(declared, name)))
 
 
 def of_package(kind: type) -> bool:
-    """Return whether a class is the package's own: users define methods and queries, too."""
+    """Return whether a class is defined in the package, and not by a user."""
     return kind.__module__.startswith("dpcvx.")
 
 
 # Smallest number that methods divide by: squares of its inverse are still finite.
 LEAST_DIVISOR = 1e-100
-# Largest number of rounds, runs and the like that is taken for one.
+# Largest number that is accepted for a number of rounds, runs and so on.
 COUNTED = 10**9
-# Longest text that a message repeats.
+# Largest number of characters of a text, and of digits of a number, that a message repeats.
 _TEXT = 60
 
 
 def show(value: object) -> str:
-    """Return the text of an argument in a message: numbers and short text, or else its type.
+    """Return the text of an argument for a message: a number or short text, else only its type.
 
-    Users who confuse two arguments may have passed private data there.
+    The argument may be private data, if a user has confused two arguments.
     """
     if value is None or isinstance(value, (bool, np.bool_)):
         return str(value)
@@ -78,7 +78,7 @@ def show(value: object) -> str:
             return repr(float(value))
         if isinstance(value, complex):
             return repr(complex(value))
-    except Exception:  # numbers of other packages convert as they like, and say so as they like
+    except Exception:  # numbers of other packages may raise errors that quote their values
         return f"<{type(value).__name__}>"
     kind, shape = type(value).__name__, _shape(value)
     if isinstance(value, type):
@@ -91,11 +91,11 @@ def show(value: object) -> str:
 
 
 def _shape(value: object) -> tuple[int, ...] | None:
-    """Return the shape of an array or a cvxpy expression."""
+    """Return the shape of an array or a cvxpy expression; None for other objects."""
     try:
         shape = value.shape  # pyright: ignore[reportAttributeAccessIssue]
         return tuple(int(n) for n in shape) if isinstance(shape, tuple) else None
-    except Exception:  # whatever a foreign object raises may quote its contents
+    except Exception:  # an error of a foreign object may quote its contents
         return None
 
 
@@ -103,7 +103,7 @@ def finite(value: object) -> bool:
     """Return whether a value is a finite real number."""
     try:
         return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # an int beyond the floats
+    except OverflowError:  # an int too large for a float
         return False
 
 
@@ -118,32 +118,32 @@ def is_int(value: object, least: int) -> bool:
 
 
 def countable(value: object, least: int) -> bool:
-    """Return whether a value is an integer of at least `least` that one could count up to."""
+    """Return whether a value is an integer from `least` to `COUNTED`."""
     return is_int(value, least) and int(value) <= COUNTED  # pyright: ignore[reportArgumentType]
 
 
 def listed(value: object) -> tuple[Any, ...] | None:
-    """Return the elements of a list or its like; None of anything else, texts among it."""
+    """Return the elements of an iterable; None for texts, bytes and objects of other kinds."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         return None
     try:
         return tuple(value)
-    except Exception:  # whatever a foreign object raises may quote its contents
+    except Exception:  # an error of a foreign object may quote its contents
         return None
 
 
 def pairs(value: object) -> tuple[tuple[Any, Any], ...] | None:
-    """Return the keys and values of a mapping; None of anything else."""
+    """Return the keys and values of a mapping; None for objects of other kinds."""
     if not isinstance(value, Mapping):
         return None
     try:
         return tuple((key, held) for key, held in value.items())
-    except Exception:  # whatever a foreign mapping raises may quote its contents
+    except Exception:  # an error of a foreign mapping may quote its contents
         return None
 
 
 def is_text(value: object) -> bool:
-    """Return whether a value is text that can be written to a file, without half characters."""
+    """Return whether a value is text that UTF-8 can encode: without lone surrogates."""
     if not isinstance(value, str):
         return False
     try:
@@ -154,29 +154,32 @@ def is_text(value: object) -> bool:
 
 
 def is_path(value: object) -> bool:
-    """Return whether a value can be the name of a file or a folder."""
+    """Return whether a value can be the path of a file or a folder."""
     text = str(value) if isinstance(value, (str, Path)) else ""
     return text != "" and is_text(text) and "\0" not in text
 
 
 def one_of(value: object, *choices: str) -> bool:
-    """Return whether a value is one of these texts; ``in`` would ask arrays and cvxpy objects."""
+    """Return whether a value is one of these texts; other types are not compared, unlike by ``in``.
+
+    Comparisons with arrays and cvxpy objects are no truth values.
+    """
     return isinstance(value, str) and value in choices
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of an argument: a test, and the words after "must be" in the message if it fails."""
+    """Kind of an argument: a test, and the text after "must be" in the error if it fails."""
 
     fits: Callable[[object], bool]
     words: str
 
     def because(self, reason: str) -> Kind:
-        """Return the kind with a reason, and with the fix, after its words."""
+        """Return the kind with a reason, which may include a fix, appended to its text."""
         return replace(self, words=f"{self.words}: {reason}")
 
     def otherwise(self, remedy: str) -> Kind:
-        """Return the kind with an alternative after its words."""
+        """Return the kind with an alternative appended to its text."""
         return replace(self, words=f"{self.words}, {remedy}")
 
 
@@ -191,23 +194,23 @@ DIVISOR = Kind(
 
 
 def optional(kind: Kind) -> Kind:
-    """Return the kind that also fits None."""
+    """Return the kind that accepts None as well."""
     return replace(kind, fits=lambda value: value is None or kind.fits(value))
 
 
 def integer(least: int) -> Kind:
-    """Return the kind of integers of at least this."""
+    """Return the kind of integers of at least `least`."""
     return Kind(lambda value: is_int(value, least), f"an int of at least {least}")
 
 
 def count(least: int = 1) -> Kind:
-    """Return the kind of integers that count something."""
+    """Return the kind of integers from `least` to `COUNTED`, such as a number of rounds."""
     words = f"an int of at least {least} and at most {COUNTED:.0e}"
     return Kind(lambda value: countable(value, least), words)
 
 
 def number(fits: Callable[[Any], bool], where: str) -> Kind:
-    """Finite numbers in a range, such as ``number(lambda v: 0 <= v <= 1, "from 0 to 1")``."""
+    """Return the kind of numbers in a range: ``number(lambda v: 0 <= v <= 1, "from 0 to 1")``."""
     return Kind(lambda value: finite(value) and fits(value), f"a number {where}")
 
 
@@ -226,12 +229,16 @@ def check_argument(
     Parameters
     ----------
     owner : str
-        Who takes it, as users write it; empty where the name says enough.
+        Function or class that takes the argument, as users write it; empty to name only the
+        argument.
     name : str
+        Name of the argument.
     value : object
+        Value of the argument.
     kind : Kind
+        Required kind.
     error : type
-        ModelError if omitted.
+        Type of the error; ModelError if omitted.
     """
     if not kind.fits(value):
         given = f"{name}={show(value)}"
@@ -241,7 +248,10 @@ def check_argument(
 def check_fields(
     declared: object, owner: str, error: type[DpcvxError] = ModelError, /, **kinds: Kind
 ) -> None:
-    """Check fields of a frozen dataclass that is being made; their numbers become Python's own."""
+    """Check fields of a frozen dataclass in its ``__post_init__``, and convert their numbers.
+
+    Numbers become Python numbers; see `as_python_number`.
+    """
     for name, kind in kinds.items():
         value = getattr(declared, name)
         check_argument(owner, name, value, kind, error)

@@ -1,4 +1,4 @@
-"""Card of an object for notebooks: its main facts, with the whole text folded below."""
+"""Display of an object in notebooks: a card with its main facts, and its full text folded."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ Rows = Sequence[tuple[str, str]]
 
 
 def card(thing: object, rows: Rows = ()) -> str:
-    """HTML of an object, escaped, from ``<Kind: fact, ...; fact, ...>``, rows and ``str(thing)``.
+    """Return the HTML of an object's card: facts in its ``repr``, rows, and its ``str``, escaped.
 
     Parameters
     ----------
     thing : object
+        Object whose ``repr`` has the form ``<Kind: fact, ...; fact, ...>``.
     rows : sequence of (str, str)
-        Labels and what stands beside them. They say nothing that ``str(thing)`` does not.
+        Labels and texts of a table; ``str(thing)`` has this information too.
     """
     import html  # its table of entities is slow to import
 

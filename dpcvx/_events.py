@@ -1,13 +1,13 @@
 """Events for the standard log: fixed sentences on public facts, and the only module that logs.
 
-``dpcvx.owner``, ``dpcvx.coordinator`` and ``dpcvx.cluster`` are the loggers. Nothing is written
-without a handler of the program. An event has a name, a level and a sentence from the table below,
-and facts of a few kinds: names, versions, codes, and counts. No value, no data and no text of an
-error is among them.
+The loggers are ``dpcvx.owner``, ``dpcvx.coordinator`` and ``dpcvx.cluster``. Nothing is written
+unless the program adds a handler. An event has a name, a level and a sentence from the table below,
+and facts: names, versions, codes and counts. Facts contain no values, no data and no texts of
+errors.
 
-No event is logged for every round, and none at the end of a computation: requests, connections
-and the ends of processes cause events, at times that others see too. So whatever a handler adds,
-no line says how long a round took.
+No event is logged for every round or at the end of a computation. Requests, connections and ends of
+processes cause events, at times that others observe too. So even with a time in each line, the log
+does not show how long a round took.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import TextIO
 
 _DEBUG, _INFO, _WARNING, _ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
 
-# By name: the logger, the level, and the sentence.
+# Logger, level and sentence of each event, by its name.
 EVENTS = {
-    # Of an owner.
+    # Events at an owner.
     "connected": ("owner", _INFO, "{agent} is connected to {address}, which uses {version}"),
     "disconnected": ("owner", _WARNING, "{agent} has no connection to {address}"),
     "offered": ("owner", _INFO, "{agent} got a request: run {run}, {rounds} rounds"),
@@ -31,7 +31,7 @@ EVENTS = {
     "rejoined": ("owner", _INFO, "{agent} resumes run {run} after round {round}"),
     "declined": ("owner", _ERROR, "{agent} refused ({code})"),
     "finished": ("owner", _INFO, "{agent} got the end of run {run}: {status}, round {round}"),
-    # Of a coordinator.
+    # Events at a coordinator.
     "listening": ("coordinator", _INFO, "the coordinator listens on {address} for {agents}"),
     "came": ("coordinator", _INFO, "{agent} is here, and uses {version}"),
     "left": ("coordinator", _WARNING, "{agent} left"),
@@ -40,17 +40,17 @@ EVENTS = {
     "resumed": ("coordinator", _INFO, "run {run} resumes after round {round}: {agents}"),
     "ended": ("coordinator", _INFO, "run {run} is over: {status}, round {round}"),
     "broken off": ("coordinator", _ERROR, "run {run} was broken off in round {round} ({code})"),
-    # Of workers that share a run's agents.
+    # Events of workers that share a run's agents.
     "dealt": ("cluster", _INFO, "{workers} workers of {executor} get {members} agents"),
     "hosted": ("cluster", _DEBUG, "a worker got {members} agents"),
     "lost": ("cluster", _ERROR, "{executor} lost {workers} of its workers in round {round}"),
     "out of order": ("cluster", _ERROR, "a worker got call {call}, and refused it"),
 }
-# Facts that are text; all others are counts.
+# Names of facts that are texts; all other facts are counts.
 TEXTS = frozenset(
     {"agent", "agents", "address", "version", "run", "answer", "code", "status", "executor"}
 )
-# Characters of a fact: names are chosen by others.
+# Largest number of characters of a fact, since other parties choose names.
 _LONGEST = 100
 
 logging.getLogger("dpcvx").addHandler(logging.NullHandler())
@@ -62,9 +62,9 @@ def event(name: str, facts: Mapping[str, str | int]) -> None:
     Parameters
     ----------
     name : str
-        One of `EVENTS`.
+        Key of `EVENTS`.
     facts : mapping of str to str or int
-        Public names and numbers of the event's sentence. The record has them as its attribute
+        Public facts that the event's sentence shows. The log record has them as its attribute
         ``facts``, and the name as ``event``.
     """
     which, level, sentence = EVENTS[name]
@@ -79,13 +79,13 @@ def _text(fact: object) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """A JSON object per event: level, logger, event, sentence and facts; no time.
+    """Formatter that writes an event as a JSON object: level, logger, event, sentence and facts.
 
-    Collectors of logs add the time of reading.
+    It writes no time; log collectors add the time when they read a line.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line for a record."""
+        """Return the JSON line for a log record."""
         line = {
             "level": record.levelname,
             "logger": record.name,
@@ -98,11 +98,12 @@ class JsonLines(logging.Formatter):
 
 @contextmanager
 def json_lines(stream: TextIO) -> Iterator[None]:
-    """Write all events as JSON lines in the meantime.
+    """Write all events within the context as JSON lines.
 
     Parameters
     ----------
     stream : text file
+        File to write to.
     """
     handler, logger = logging.StreamHandler(stream), logging.getLogger("dpcvx")
     handler.setFormatter(JsonLines())

@@ -1,7 +1,7 @@
-"""Look of figures: the style `figures.mplstyle` in two widths, and their display in notebooks.
+"""Style of figures (`figures.mplstyle`), their two widths, and their display in notebooks.
 
-They appear once, if they are the last value of a cell, also without pyplot. If pyplot is imported,
-they are its current figure: ``plt.savefig`` and ``plt.title`` reach them.
+A figure that is the last value of a cell appears once, also without pyplot. If pyplot is imported,
+the figure is its current one, so ``plt.savefig`` and ``plt.title`` apply to it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from ._arguments import show
 from .errors import ModelError
 
-if TYPE_CHECKING:  # slow to import
+if TYPE_CHECKING:  # matplotlib is slow to import
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -24,20 +24,20 @@ Given = ParamSpec("Given")
 Drawn = TypeVar("Drawn", bound="Figure")
 
 STYLE = "dpcvx.figures"
-"""For `matplotlib.style.use`."""
+"""Name of the style, for `matplotlib.style.use`."""
 ONE_COLUMN, TWO_COLUMNS = 3.5, 7.16
-"""Inches: the width of one column of a paper, and of a page with two."""
+"""Widths in inches: one column of a paper, and a page with two columns."""
 
-# How much of a line of a grid is seen.
+# Opacity of grid lines.
 _FAINT = 0.15
-# The color of the style that no dark background shows.
+# Color of the style that is invisible on a dark background.
 _BLACK = "000000"
-# Dots per inch: sharp on screens, and no wider than a page.
+# Dots per inch for which figures are sharp on screens and fit on a page.
 _DPI = 130
 
 
 def canvas(width: float, height: float) -> Figure:
-    """Return an empty figure of this size in inches, known to pyplot if that is imported."""
+    """Return an empty figure of this size in inches, made by pyplot if pyplot is imported."""
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is not None:
         return pyplot.figure(figsize=(width, height))
@@ -47,7 +47,7 @@ def canvas(width: float, height: float) -> Figure:
 
 
 def axes_on(ax: Axes | None, width: float, height: float) -> Axes:
-    """Return the axes to draw on: those that were passed, or those of a figure of this size."""
+    """Return the axes to draw on: the passed axes, or new axes on a figure of this size."""
     if ax is None:
         return canvas(width, height).subplots()
     from matplotlib.axes import Axes
@@ -61,27 +61,27 @@ def axes_on(ax: Axes | None, width: float, height: float) -> Axes:
 
 
 def figure_of(axes: Axes) -> Figure:
-    """Return the figure that axes are on, if on a subfigure the whole one."""
+    """Return the figure of axes; for axes on a subfigure, return the whole figure."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     return figure
 
 
 def label_of(name: str) -> str:
-    """Return a legend's text for any name: no dollar starts a formula, no underscore hides it."""
+    """Return a legend's text for any name, with dollars and leading underscores escaped."""
     text = name.replace("$", r"\$")
     return re.sub("^_+", lambda match: rf"${match[0].replace('_', chr(92) + '_')}$", text)
 
 
 def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
-    """Make a function draw its figure in the style, on the background that is in force.
+    """Decorate a function so that it draws its figure in the style, on the current background.
 
-    On axes that it is passed, it draws in the style of their figure.
+    If it is called with axes, it draws on them in the style of their figure.
 
     Parameters
     ----------
     draw : callable
-        Returns a figure.
+        Function that returns a figure.
     """
 
     @wraps(draw)
@@ -90,8 +90,8 @@ def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
         from matplotlib.axes import Axes
 
         if any(isinstance(part, Axes) for part in (*args, *kwargs.values())):
-            return draw(*args, **kwargs)  # on a figure of the user, in its style
-        # Lines of a grid are as faint on any background.
+            return draw(*args, **kwargs)  # on the user's figure, in its style
+        # Grid lines have the color of the axes, so that they are equally faint on any background.
         ink = {"grid.color": rcParams["axes.edgecolor"], "grid.alpha": _FAINT}
         text = rcParams["text.color"]
         with style.context([STYLE, ink]):
@@ -114,10 +114,10 @@ def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
 
 
 def shows_itself(figure: Drawn) -> Drawn:
-    """Return the figure, which now has a picture of itself for notebooks.
+    """Add the methods to a figure that show it in notebooks, and return the figure.
 
-    A figure made by pyplot gets it from pyplot. These are made without, so that they appear where
-    they are the last value of a cell, or are displayed, and nowhere else.
+    Pyplot shows its open figures. Other figures need these methods, and appear only if they are the
+    last value of a cell or are displayed.
     """
     vars(figure)["_repr_png_"] = partial(_picture, figure)
     vars(figure)["_ipython_display_"] = partial(_left_to_pyplot, figure)
@@ -125,7 +125,7 @@ def shows_itself(figure: Drawn) -> Drawn:
 
 
 def _left_to_pyplot(figure: Figure) -> None:
-    """Show nothing where the notebook shows pyplot's open figures at the end of the cell."""
+    """Show nothing if the notebook shows the figure as one of pyplot's open figures."""
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is None or "inline" not in pyplot.get_backend().lower():
         raise NotImplementedError  # IPython shows the picture

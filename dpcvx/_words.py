@@ -1,4 +1,4 @@
-"""Texts of numbers, counts and lists of names in sentences, and breaks of lines."""
+"""Texts of numbers, counts and lists of names for sentences, and line breaks."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import NamedTuple
 
-# Parts of a list that are shown; so many more are counted.
+# Largest number of parts of a list that a text shows; the text counts all others.
 SHOWN = 12
-# Names that end in a number, with quotes around them or not.
+# Names that end in a number, with or without quotes around them.
 _COUNTED = re.compile(r"(.*?)(0|[1-9][0-9]{0,8})('?)")
-# Relative: ends of a range that differ less are one number.
+# Largest relative difference of a range's ends that are shown as one number.
 _TIE = 1e-6
-# Stands around the number of a name: no text holds it.
+# Character around the number of a name in a marked text; no other text has it.
 _NAME = "\0"
 
 
 class Named(NamedTuple):
-    """Name of something of one agent in a text, with the words around it.
+    """Name of an agent or its object in a text, with the words before and after the name.
 
-    `several` comes before the name where the text is true of more than one.
+    `several` is inserted before the names if the text applies to more than one.
     """
 
     before: str
@@ -32,23 +32,23 @@ class Named(NamedTuple):
 
 
 def number(value: float) -> str:
-    """Return six digits without the zeros that Python puts in exponents: ``1e-6``, ``0.282843``."""
+    """Return a number with six digits, and exponents without zeros: ``1e-6``, ``0.282843``."""
     return re.sub(r"e([+-])0*", lambda match: f"e{match[1].strip('+')}", f"{value:.6g}")
 
 
 def at_most(value: float, digits: int = 3) -> str:
-    """Return a number with so many digits, rounded up: an upper bound stays one."""
-    # Two billionths above these digits are these digits: sensitivities are rounded up by one.
+    """Return a number rounded up to `digits` digits, so that an upper bound remains one."""
+    # An excess of two billionths is ignored, since sensitivities are rounded up by one billionth.
     return _rounded(value * (1 - 2e-9), digits, ROUND_CEILING) if value > 0 else number(value)
 
 
 def at_least(value: float, digits: int = 3) -> str:
-    """Return a number with so many digits, rounded down: a lower bound stays one."""
+    """Return a number rounded down to `digits` digits, so that a lower bound remains one."""
     return _rounded(value * (1 + 1e-9), digits, ROUND_FLOOR) if value > 0 else number(value)
 
 
 def between(low: float, high: float) -> str:
-    """Return a range of positive numbers, rounded down; one number if its ends are alike."""
+    """Return a range of positive numbers, rounded down; one number if its ends are nearly equal."""
     first, last = at_least(low), at_least(low if high - low <= _TIE * high else high)
     return first if first == last else f"{first} to {last}"
 
@@ -65,9 +65,10 @@ def plural(number: int, noun: str) -> str:
 
 
 def together(names: Sequence[str], word: str = "and") -> str:
-    """Return names as ``a``, ``a and b``, ``a, b or c``, or ``a0 to a3``; of many, count the rest.
+    """Return names as ``a``, ``a and b``, ``a, b or c``, or ``a0 to a3``; long lists are cut.
 
-    Three names or more that count on from each other become a range; quotes around them are kept.
+    Three or more names with consecutive numbers become a range; quotes around them are kept. The
+    text counts the names that it omits.
     """
     runs: list[list[str]] = []
     before: re.Match[str] | None = None
@@ -88,7 +89,7 @@ def together(names: Sequence[str], word: str = "and") -> str:
 
 
 def marked(text: str, names: Sequence[Named]) -> str:
-    """Return the text with marks for names: equal for agents that differ in names alone."""
+    """Return the text with marks in place of names: equal for agents that differ only in names."""
     for k, name in enumerate(names):
         here = f"{name.before}{name.name}{name.after}"
         text = text.replace(here, f"{_NAME}{k}{_NAME}")
@@ -96,13 +97,14 @@ def marked(text: str, names: Sequence[Named]) -> str:
 
 
 def named(text: str, names: Sequence[Sequence[Named]]) -> str:
-    """Return the text with agents' names in place of the marks; see `marked`.
+    """Return a marked text with the names of all agents in place of the marks; see `marked`.
 
     Parameters
     ----------
     text : str
+        Text with marks.
     names : sequence of sequence of Named
-        Names of each kind.
+        Names of every agent, in the order of the marks.
     """
     for k, others in enumerate(zip(*names, strict=True)):
         first, every = others[0], list(dict.fromkeys(other.name for other in others))
@@ -112,7 +114,7 @@ def named(text: str, names: Sequence[Sequence[Named]]) -> str:
 
 
 def paragraph(label: str, text: str, width: int) -> str:
-    """Return a text of this width after its label, with later lines indented as much."""
+    """Return a text wrapped to this width after its label, with later lines indented."""
     return textwrap.fill(
         text,
         width,
@@ -123,7 +125,7 @@ def paragraph(label: str, text: str, width: int) -> str:
 
 
 def _follows(first: re.Match[str] | None, second: re.Match[str] | None) -> bool:
-    """Return whether the names end in a number and the next one, and are alike otherwise."""
+    """Return whether two names end in consecutive numbers, and are otherwise equal."""
     if first is None or second is None or first[1] != second[1] or first[3] != second[3]:
         return False
     return int(second[2]) == int(first[2]) + 1

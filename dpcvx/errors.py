@@ -1,7 +1,7 @@
-"""Errors of the package: the object and its fault, why it matters, and the fix.
+"""Errors of the package; their messages state the object and its fault, the fix, and the reason.
 
-No message ever contains a private value. Everything raised on purpose derives from
-`DpcvxError`, so that ``except dp.DpcvxError`` catches it all.
+No message contains a private value. All errors that the package raises on purpose derive from
+`DpcvxError`, so ``except dp.DpcvxError`` catches all of them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class DpcvxError(Exception):
 
 
 class ModelError(DpcvxError, ValueError):
-    """The model, an argument or a public input cannot be used as it was stated."""
+    """The model, an argument or a public input is invalid."""
 
 
 class UnsolvableError(ModelError):
-    """The problem has no solution, or none for some values of the noise, by whatever method."""
+    """The problem has no solution with any method, or none for some values of the noise."""
 
 
 class DataError(ModelError):
@@ -30,7 +30,7 @@ class DataError(ModelError):
 
 
 class FileError(DataError):
-    """A file of private data cannot be read; the text has places in it, and no contents."""
+    """A file of private data cannot be read; the text names lines and columns, and no contents."""
 
 
 def package_fault(fact: str) -> DataError:
@@ -53,19 +53,19 @@ class PrivacyError(DpcvxError, ValueError):
 class LedgerError(PrivacyError):
     """A ledger file is not intact, not a ledger, in use, or cannot be written.
 
-    Nothing was released that is not in the file.
+    The file holds all that was released.
     """
 
 
 class WorkerLostError(PrivacyError):
-    """Loss of a process, with the state of the agents in it; nothing was repeated.
+    """Loss of a worker process, with the state of the agents in it; no release was repeated.
 
     Attributes
     ----------
     workers : tuple of str
-        Names of the workers in the engine.
+        Names of the lost workers, as the executor's engine names them.
     agents : tuple of int
-        Positions of the agents that lived there.
+        Positions of the agents in these workers.
     """
 
     def __init__(self, message: str, workers: tuple[str, ...], agents: tuple[int, ...]) -> None:
@@ -163,9 +163,9 @@ class BudgetError(PrivacyError):
                 f"It still covers {plural(affordable, 'release')} of this kind: lower `rounds` or "
                 "`local_updates`, or plan with a larger `epsilon`."
             )
-        # What is too much must not look as if it were enough.
+        # Show enough digits that the requested epsilon is visibly larger than the allowed one.
         digits = next((n for n in range(6, 17) if f"{requested:.{n}g}" != f"{allowed:.{n}g}"), 6)
-        # A plan may cost a millionth less than was asked for: shown is what was asked for.
+        # A plan may cost a millionth less than the user's budget: show the user's number.
         round_, asked = f"{allowed:.4g}", float(f"{requested:.{digits}g}")
         near = abs(float(round_) - allowed) <= 2e-6 * allowed and float(round_) < asked
         total = round_ if near else f"{allowed:.{digits}g}"
@@ -197,12 +197,14 @@ class BudgetError(PrivacyError):
 
 
 class RefusedError(PrivacyError):
-    """An owner takes no part, or a message between owners was not taken. Nothing private is said.
+    """An owner takes no part in a run, or a message between owners was refused.
+
+    The text contains nothing private.
 
     Attributes
     ----------
     code : str
-        The reason in a word or two, which is all that crosses between owners.
+        Code of the reason; only this code is sent to other parties.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -218,4 +220,4 @@ class RepeatWarning(UserWarning):
 
 
 class SolverError(DpcvxError, RuntimeError):
-    """A conic solver failed where no released value could take the place of its answer."""
+    """A conic solver failed, and no released value could replace its answer."""

@@ -1,8 +1,8 @@
 """Imports for authors of methods, in one place; docs/guides/extending.md shows their use.
 
-A method is a frozen dataclass of its parameters that derives from `Algorithm`, from
-`ConsensusMethod` where a server averages, or from `NetworkMethod` where agents hear their
-neighbors only. Its `act` asks the oracle by queries; nothing else that it sees is private.
+A method is a frozen dataclass of its parameters. It derives from `Algorithm`, from
+`ConsensusMethod` if a server averages, or from `NetworkMethod` if agents receive messages of their
+neighbors only. Its `act` sends queries to the oracle; all its other inputs are public.
 """
 
 from ._arguments import POSITIVE, Kind, choice, integer, number, optional

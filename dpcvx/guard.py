@@ -1,7 +1,7 @@
-"""Errors without private data: no variables of frames, and no text that could quote data.
+"""Errors without private data: no stack frames with variables, and no text that may quote data.
 
-Tools that print tracebacks with the variables of every frame are common (rich, Sentry, IPython),
-and so are messages that quote the value they complain about.
+Common tools print tracebacks with the variables of every frame (rich, Sentry, IPython), and many
+error messages quote the faulty value.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ import numpy as np
 from .errors import DataError, DpcvxError, FileError, ModelError, PrivacyError
 
 T = TypeVar("T")
-# Whose frames are not the caller's: the package, and what enters its contexts.
+# Files whose stack frames are not the caller's: the package, and Python's context managers.
 _OWN = (f"{Path(__file__).parent}{os.sep}", contextlib.__file__)
-# Where installed packages and Python's own modules are.
+# Folders of installed packages and of Python's standard library.
 _INSTALLED = tuple(
     f"{sysconfig.get_path(name)}{os.sep}" for name in ("purelib", "platlib", "stdlib")
 )
 _PLACE = inspect.Parameter.POSITIONAL_OR_KEYWORD
-# What a plan fixes, so that its runs cannot change it.
+# Fixes for arguments of a run that belong to its plan.
 _FIXED = {
     ("Plan.run", name): f"A plan fixes it: write problem.plan(..., {name}=...).run()."
     for name in (
@@ -45,7 +45,7 @@ _FIXED["Problem.plan", "proxy"] = (
     "Public proxy data are declared: dp.Private(data, proxy=values, ...), or passed to "
     "plan.forecast(proxy={...})."
 )
-# What cvxpy's solve takes, and dp.OneShot here.
+# Fixes for arguments of cvxpy's `solve` that dp.OneShot takes here.
 _FIXED |= {
     (f"Problem.{verb}", name): f"Write problem.{verb}(dp.OneShot({name}={value}), epsilon=1.0, "
     "delta=1e-6): the data are released once, and cvxpy solves the model as written."
@@ -54,7 +54,7 @@ _FIXED |= {
         ("gp", True), ("qcp", True), ("solver", "cp.SCS"), ("solver_options", '{"max_iters": 500}'),
     )
 }  # fmt: skip
-# What to write in place of positional arguments.
+# Arguments to write by name in place of positional ones.
 _NAMED = {"Plan.run": "data={'usage': values}", "Problem.plan": "epsilon=1.0, delta=1e-6"}
 # A function or a class.
 C = TypeVar("C", bound=Callable[..., Any])
@@ -68,10 +68,12 @@ def guarded(
     Parameters
     ----------
     compute : callable
+        Function without arguments that returns the result.
     refusal : callable
-        The error in place of one that is not the package's own, from the name of its type.
+        Function of the name of an error's type that returns the error to raise instead. Errors of
+        the package itself are raised as they are.
     foreign : bool
-        Whether it calls code of others, whose warnings and errors of any type may quote data.
+        Whether `compute` calls code of users, whose warnings and errors of any type may quote data.
     """
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings() if foreign else nullcontext():
@@ -86,21 +88,21 @@ def guarded(
 
 
 def fetched(source: Callable[[], T], what: str) -> T:
-    """Call a function of the user's that reads private data; its texts are withheld.
+    """Call a user's function that reads private data; withhold texts of its errors and warnings.
 
-    Readers of the package itself say in a `FileError` where a file has a fault, which quotes none
-    of it.
+    A `FileError` of the package's own readers keeps its text, which quotes no data.
 
     Parameters
     ----------
     source : callable
+        Function of the user.
     what : str
-        Action of the function, for messages: the subject of a sentence.
+        Text on the function for messages, the subject of a sentence.
 
     Raises
     ------
     DataError
-        If it raises anything but an interrupt.
+        If the function raises an error other than an interrupt.
     """
     values: list[T] = []
     left: BaseException | None = None
@@ -119,7 +121,7 @@ def fetched(source: Callable[[], T], what: str) -> T:
         notice = failed(what, kinds)
         try:
             warnings.warn(str(notice), stacklevel=2)
-        except Warning:  # where warnings are errors
+        except Warning:  # the user's filter turns warnings into errors
             left = notice
     if left is not None:
         del values
@@ -128,12 +130,14 @@ def fetched(source: Callable[[], T], what: str) -> T:
 
 
 def warn_caller(text: str, kind: type[Warning]) -> None:
-    """Warn with the line that called the package.
+    """Issue a warning that names the user's line that called the package.
 
     Parameters
     ----------
     text : str
+        Text of the warning.
     kind : type
+        Type of the warning.
     """
     frame, depth = inspect.currentframe(), 0
     while frame is not None and frame.f_code.co_filename.startswith(_OWN):
@@ -142,7 +146,10 @@ def warn_caller(text: str, kind: type[Warning]) -> None:
 
 
 def failed(what: str, kind: str) -> DataError:
-    """Return the error in place of one whose text may quote private data."""
+    """Return an error without the text of the original one, which may quote private data.
+
+    `kind` is the name of the original error's type.
+    """
     return DataError(
         f"{what} raised {kind}; its message is withheld because it may quote the data. Call the "
         "function by itself to see it."
@@ -150,12 +157,13 @@ def failed(what: str, kind: str) -> DataError:
 
 
 def understood(build: Callable[[], T], agent: str) -> T:
-    """Build something from an agent's cvxpy model, which is public.
+    """Call a function that builds an object from an agent's public cvxpy model.
 
     Raises
     ------
     ModelError
-        In place of errors from within cvxpy's atoms, whose texts may quote misplaced constants.
+        In place of errors within cvxpy's atoms, whose texts may quote constants that are private
+        data by mistake.
     """
     try:
         return build()
@@ -172,10 +180,10 @@ def understood(build: Callable[[], T], agent: str) -> T:
 
 
 def frameless(thing: C) -> C:
-    """Return a function, or a class by its constructor, that raises its errors without frames.
+    """Decorate a function, or a class's constructor, to raise its errors without stack frames.
 
-    Users who confuse two arguments may have passed private data there. Messages do not quote it
-    (`arguments.show`), and the frames that checked it do not leave.
+    An argument may be private data, if a user has confused two arguments. Messages do not quote it
+    (`dpcvx._arguments.show`), and the frames that checked it are removed from the error.
     """
     if isinstance(thing, type):
         made = cast(Any, thing)
@@ -199,7 +207,7 @@ def frameless(thing: C) -> C:
             )
             refusal = ModelError(_AGAIN) if again else _bare(error)
         finally:
-            del args, kwargs  # this frame is one as well
+            del args, kwargs  # the error's traceback holds this frame as well
         raise refusal
 
     return cast(C, call)
@@ -215,27 +223,28 @@ _AGAIN = (
 def _of_one_import(
     error: DpcvxError, thing: Callable[..., Any], given: Iterable[object]
 ) -> BaseException:
-    """Return the error without frames, or what explains it if the package was imported again."""
+    """Return the error without frames, or another error if the package was imported again."""
     again = isinstance(error, (ModelError, PrivacyError)) and _imported_again(thing, given)
     return ModelError(_AGAIN) if again else _bare(error)
 
 
 def require_one_import(things: Iterable[object]) -> None:
-    """Refuse objects of classes that the package had before it was imported again.
+    """Refuse objects that were made before the package was imported again.
 
-    Importing again makes classes of the same module and name that are not the same, so that every
-    check of a type blames the user, or takes private data for public ones.
+    A second import makes new classes with the old names. Checks of types then fail for objects of
+    the old classes, or take private data for public ones.
 
     Raises
     ------
     ModelError
+        If there is such an object.
     """
     if any(_is_old(kind) for thing in things for kind in type(thing).__mro__):
         raise ModelError(_AGAIN)
 
 
 def _imported_again(thing: Callable[..., Any], given: Iterable[object]) -> bool:
-    """Return whether a function and its arguments are of different imports of the package."""
+    """Return whether a function or an argument belongs to an earlier import of the package."""
     is_method = next(iter(inspect.signature(thing).parameters), "") == "self"
     scope = getattr(thing, "__globals__", {}).values()
     return any(isinstance(value, type) and _is_old(value) for value in scope) or any(
@@ -244,7 +253,7 @@ def _imported_again(thing: Callable[..., Any], given: Iterable[object]) -> bool:
 
 
 def _is_old(kind: type) -> bool:
-    """Return whether the package has another class of this module and name by now."""
+    """Return whether a class of the package has been replaced by a later import."""
     module = getattr(kind, "__module__", None)
     if not isinstance(module, str) or "<locals>" in kind.__qualname__:
         return False
@@ -257,12 +266,12 @@ def _is_old(kind: type) -> bool:
 
 
 def _inner(given: Iterable[Any], is_method: bool) -> Iterable[Any]:
-    """Yield the arguments, and the elements of lists and mappings of them."""
+    """Yield the arguments, and the elements of arguments that are lists, tuples or dicts."""
     for position, part in enumerate(given):
-        if is_method and position == 0:  # of the same import as its method
+        if is_method and position == 0:  # `self` belongs to the import of its method
             continue
         yield part
-        # Of these types alone: what other containers raise may quote data.
+        # Only of these types, since errors of other containers may quote data.
         if type(part) is dict:
             yield from (*part.keys(), *part.values())
         elif type(part) in (list, tuple):
@@ -272,7 +281,7 @@ def _inner(given: Iterable[Any], is_method: bool) -> Iterable[Any]:
 def _unknown(
     thing: Callable[..., Any], takes: Mapping[str, inspect.Parameter], given: Iterable[str]
 ) -> TypeError | None:
-    """Return the refusal of arguments by names that are none."""
+    """Return the error for an argument with an unknown name; None if all names are valid."""
     name = next((argument for argument in given if argument not in takes), None)
     if name is None or any(p.kind is p.VAR_KEYWORD for p in takes.values()):
         return None
@@ -287,7 +296,7 @@ def _unknown(
 
 
 def _places(takes: Mapping[str, inspect.Parameter]) -> float:
-    """Return the number of positional arguments that a function takes."""
+    """Return the largest number of positional arguments of a function; may be infinite."""
     kinds = [p.kind for p in takes.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
         return math.inf
@@ -297,7 +306,7 @@ def _places(takes: Mapping[str, inspect.Parameter]) -> float:
 def _surplus(
     thing: Callable[..., Any], takes: Mapping[str, inspect.Parameter], given: int
 ) -> TypeError:
-    """Return the refusal of more positional arguments than are taken."""
+    """Return the error for a call with too many positional arguments."""
     what = thing.__qualname__.removesuffix(".__init__")
     first = [name for name, p in takes.items() if p.kind is _PLACE and name != "self"]
     named = [name for name, p in takes.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
@@ -314,17 +323,19 @@ def _positional(count: int) -> str:
     return f"{count or 'no'} positional argument{'' if count == 1 else 's'}"
 
 
-# Where a pickle says which version of the package made it.
+# Key in a pickle's state for the version of the package that made it.
 VERSION = "made by version"
 
 
 def of_this_version(state: Mapping[str, object], what: str) -> dict[str, object]:
-    """Return the state in a pickle, without the version that made it; warns if that is another one.
+    """Return a pickle's state without its version; warn if another version made the pickle.
 
     Parameters
     ----------
     state : mapping of str to object
+        State in the pickle.
     what : str
+        Name of the pickled object for the warning, such as "plan".
     """
     rest = dict(state)
     made, read = rest.pop(VERSION, "an older version"), version("dpcvx")
@@ -338,14 +349,16 @@ def of_this_version(state: Mapping[str, object], what: str) -> dict[str, object]
 
 
 def without_attribute(thing: object, name: str, hints: Mapping[str, str]) -> AttributeError:
-    """Return the error for an attribute that a class does not have, with what to write instead.
+    """Return the error for an attribute that an object does not have, with code to write instead.
 
     Parameters
     ----------
     thing : object
+        Object without the attribute.
     name : str
+        Name of the attribute.
     hints : mapping of str to str
-        Code that does what a name stands for elsewhere, by name.
+        Code to write instead, by name of a missing attribute.
     """
     kind = type(thing).__name__
     fix = f" Write {hints[name]}." if name in hints else ""
@@ -356,7 +369,7 @@ def without_attribute(thing: object, name: str, hints: Mapping[str, str]) -> Att
 
 
 def line_of_user(error: BaseException) -> str:
-    """Return file and line of the innermost code outside this and installed packages, or "".
+    """Return file and line of the innermost user code in an error's traceback, or "".
 
     Parameters
     ----------
@@ -366,7 +379,7 @@ def line_of_user(error: BaseException) -> str:
     Returns
     -------
     str
-        Such as " in method.py, line 12": the place in the code alone, and nothing of its values.
+        Text such as " in method.py, line 12", without any values.
     """
     where = ""
     for frame in traceback.extract_tb(error.__traceback__):
@@ -377,7 +390,7 @@ def line_of_user(error: BaseException) -> str:
 
 
 def discreet(function: C) -> C:
-    """Return a function that computes on raw data in the open, such as a test of privacy."""
+    """Decorate a function that computes on raw data, such as a test, so that errors quote none."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -386,7 +399,7 @@ def discreet(function: C) -> C:
         except DpcvxError as error:
             left: BaseException = _of_one_import(error, function, (*args, *kwargs.values()))
         except BaseException as error:
-            # Raised by the call itself: an argument is missing or unknown, and no value is quoted.
+            # If the call itself raises, an argument is missing or unknown, and no value is quoted.
             expected = error.__traceback__ is not None and error.__traceback__.tb_next is None
             where = line_of_user(error)
 
@@ -405,16 +418,19 @@ def discreet(function: C) -> C:
 
 
 def _bare(error: BaseException) -> BaseException:
-    """Return the error without frames and without what it came from."""
+    """Return the error without frames, cause and context."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
 def _silenced(error: BaseException, refusal: Callable[[str], DpcvxError]) -> BaseException:
-    """Return the error to raise in place of one whose text may quote data."""
+    """Return the error to raise in place of one whose text may quote data.
+
+    Interrupts and exits are kept, without their texts.
+    """
     if isinstance(error, KeyboardInterrupt):
         return KeyboardInterrupt()
-    if isinstance(error, SystemExit):  # a signal's handler may raise it; its code can be a text
+    if isinstance(error, SystemExit):  # a signal handler may raise it; its code may be a text
         plain = error.code is None or (type(error.code) is int and 0 <= error.code < 256)
         return SystemExit(error.code if plain else 1)
     return refusal(type(error).__name__)

@@ -35,12 +35,12 @@ from .run.report import busy_line
 from .run.result import Result, Status, Transcript
 from .tuning.settings import SearchRequest, Way, ways
 
-# What searches is imported when a search begins.
+# The modules of searches are imported when a search begins.
 if TYPE_CHECKING:
     from .tuning.forecast import Forecast
     from .tuning.tune import Comparison, Tradeoff, Tuned
 
-# Names of cvxpy and of other packages, and what does the same here.
+# Names of attributes in cvxpy and other packages, and the code to write here instead.
 _ASK_A_PLAN = "result = problem.plan(epsilon=1.0, delta=1e-6).run(), then result"
 _PROBLEM_HINTS = {
     "run": "problem.plan(epsilon=1.0, delta=1e-6).run()",
@@ -65,14 +65,14 @@ _PLAN_HINTS = {
 
 @dataclass
 class Told:
-    """Earlier forecast of a plan; it is part of no copy and no pickle.
+    """Stored forecast of a plan; copies and pickles of the plan omit it.
 
     Attributes
     ----------
     forecast : Forecast or None
-        None before the first forecast, and if the time was too short for it.
+        Last forecast; None before the first one.
     seconds : float
-        That were given for it.
+        Time limit of the last forecast, in seconds.
     """
 
     forecast: Forecast | None = None
@@ -110,7 +110,7 @@ class Plan(Terms):
     problem: Problem = field(repr=False)
     _told: Told = field(init=False, repr=False, default_factory=Told)
 
-    if not TYPE_CHECKING:  # where every attribute would seem to exist
+    if not TYPE_CHECKING:  # a type checker would take every attribute for defined
 
         def __getattr__(self, name: str) -> Any:
             raise without_attribute(self, name, _PLAN_HINTS)
@@ -137,7 +137,7 @@ class Plan(Terms):
         time_limit : float
             Largest processor time in seconds. Later calls with no more seconds reuse the result.
         proxy : mapping of Private or its name to array_like or callable, optional
-            Public values in place of private ones; ``dp.Private(..., proxy=...)`` where omitted, or
+            Public values in place of private ones; if omitted, ``dp.Private(..., proxy=...)`` or
             else the mean in ``prior=``. They must not be computed from the private data.
 
         Returns
@@ -215,8 +215,8 @@ class Plan(Terms):
         Returns
         -------
         Result
-            Also sets ``problem.status``, and ``variable.value`` of the problem's variables to
-            ``result.solution``: to None where there is none (``result.status.solved``).
+            The run also sets ``problem.status``, and ``variable.value`` of the problem's variables
+            to ``result.solution``, or to None without a solution (``result.status.solved``).
 
         Raises
         ------
@@ -226,13 +226,13 @@ class Plan(Terms):
         DataError
             If data are missing or do not fit their declaration.
         PrivacyError
-            If something is asked for that an observer of the last iterate may not see.
+            If an argument requests values that an observer of the last iterate may not see.
         BudgetError
-            If the ledger leaves no room for one round.
+            If the remaining budget does not cover one round.
         LedgerError
             If the ledger's file is not intact, in use by another run, or cannot be written.
         """
-        data = seal_all(data)  # first, so that no frame of the run holds the data themselves
+        data = seal_all(data)  # first, so that no stack frame of the run holds the data themselves
         result = run_plan(
             self,
             data=data,
@@ -295,7 +295,7 @@ class Plan(Terms):
 
 @dataclass
 class LastRun:
-    """State of a problem after its last run; nothing else about a problem changes."""
+    """State of a problem that runs change: the status of the last run."""
 
     status: Status | None = None  # None before the first run
 
@@ -312,7 +312,7 @@ class Problem(Declaration):
     ----------
     agents : sequence of Agent
     start : mapping of cvxpy.Variable to array_like, optional
-        Public starting values; zero where omitted.
+        Public initial values; zero if omitted.
     groups : sequence of sequences of Agent or its name, optional
         Agents whose private data may describe the same person, such as hospitals with common
         patients. One change then affects all agents of a group, and the guarantee composes over
@@ -340,7 +340,7 @@ class Problem(Declaration):
 
     _last: LastRun = field(init=False, default_factory=LastRun)
 
-    if not TYPE_CHECKING:  # where every attribute would seem to exist
+    if not TYPE_CHECKING:  # a type checker would take every attribute for defined
 
         def __getattr__(self, name: str) -> Any:
             raise without_attribute(self, name, _PROBLEM_HINTS)
@@ -353,15 +353,15 @@ class Problem(Declaration):
 
     @property
     def status(self) -> Status | None:
-        """Return the status of the last run of one of its plans; None before the first."""
+        """Status of the last run of any of the problem's plans; None before the first run."""
         return self._last.status
 
     @property
     @frameless
     def value(self) -> float | None:
-        """The sum of the agents' objectives (to be minimized) at ``variable.value``, if public.
+        """Sum of the agents' objectives (minimized) at ``variable.value``, if they are public.
 
-        None before the first run.
+        It is None before the first run.
 
         Raises
         ------
@@ -392,8 +392,8 @@ class Problem(Declaration):
     ) -> Plan:
         """Fix everything that the guarantee depends on; uses no private data.
 
-        dpcvx chooses what is omitted, from public facts; ``print(plan)`` says why. A named method
-        runs as in its paper: Gaussian noise in each of 100 rounds.
+        dpcvx chooses the arguments that you omit, from public facts; ``print(plan)`` shows the
+        reasons. A method that you name runs as in its paper: Gaussian noise in each of 100 rounds.
 
         Parameters
         ----------
@@ -565,8 +565,8 @@ class Problem(Declaration):
         epsilon, delta
             Total budget; as for `plan`.
         proxy : mapping of Private or its name to array_like or callable, optional
-            Public values in place of private ones; ``dp.Private(..., proxy=...)`` where omitted.
-            They must not be computed from the private data.
+            Public values in place of private ones; ``dp.Private(..., proxy=...)`` if omitted. They
+            must not be computed from the private data.
         time_limit : float
             Largest processor time in seconds.
         seed : int
@@ -629,13 +629,15 @@ class Problem(Declaration):
         """Return the utility of solutions at several epsilons, on public proxy data.
 
         ``problem.tradeoff([0.1, 1, 10], delta=1e-6).plot()`` draws the error of the default plan
-        against epsilon, beside that of no data at all and of no noise. Nothing private is read.
+        against epsilon, with the errors without any data and without noise. No private data are
+        read.
 
         Parameters
         ----------
         epsilons : sequence of float
             Total budgets.
         delta : float
+            Delta of all budgets.
         runs : int
             Largest number of runs at each epsilon.
         proxy, time_limit, seed, verbose, recourse, prior, violation_probability, slack_penalty
@@ -655,7 +657,7 @@ class Problem(Declaration):
         """
         from .tuning.tune import tradeoff
 
-        # Every plan has an epsilon of its own.
+        # The epsilon 1.0 is a placeholder: every plan gets its own.
         plans = _budget(1.0, delta, prior, violation_probability, slack_penalty)
         sealed = seal_all(proxy, "proxy")
         search = SearchRequest(
@@ -720,7 +722,10 @@ class Problem(Declaration):
 
 
 def _decided(problem: Declaration, violation: float | None) -> Declaration:
-    """Return the problem that a plan with this violation probability is made of."""
+    """Return the problem as plans with this violation probability use it.
+
+    With one, variables that private equalities define are eliminated.
+    """
     return problem if violation is None else with_defined(problem)[0]
 
 
@@ -731,7 +736,7 @@ def _budget(
     violation_probability: float | None,
     slack_penalty: float | None,
 ) -> Request:
-    """Return the request that searches make of every plan."""
+    """Return the request with the arguments that all plans of a search share."""
     return Request(
         epsilon=epsilon,
         delta=delta,
@@ -749,13 +754,13 @@ def _ways(sharing: SecretSharing | None, colluders: int) -> list[Way]:
 
 
 def _planned_in_sight(problem: Declaration, request: Request, verbose: bool | None = None) -> Plan:
-    """Return a plan for a user who waits for it."""
+    """Return a plan, and show a line of progress to the user who waits for it."""
     with busy_line(f"planning {plural(len(problem.agents), 'agent')}", verbose):
         return planned(problem, request)
 
 
 def planned(problem: Declaration, request: Request, earlier: Compiled | None = None) -> Plan:
-    """Return a plan; see `Problem.plan`, and `dpcvx.defaults.proposal` for what is known before."""
+    """Return a plan; see `Problem.plan`, and `dpcvx.defaults.proposal` for `earlier`."""
     try:
         return proposal.planned(Plan, problem, request, earlier)
     except (ArithmeticError, np.linalg.LinAlgError) as error:

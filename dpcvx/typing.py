@@ -1,7 +1,7 @@
 """Types that signatures of public names show, in one place, for annotations in programs of users.
 
-No name here has to be imported to write a model. ``Declaration`` is what `dpcvx.Problem` and
-``Terms`` what `dpcvx.Plan` derive from. Types of methods are in `dpcvx.extend`.
+No name here has to be imported to write a model. `dpcvx.Problem` derives from ``Declaration``, and
+`dpcvx.Plan` from ``Terms``. Types of methods are in `dpcvx.extend`.
 """
 
 from .algorithms.decentralized_gradient import Aggregate

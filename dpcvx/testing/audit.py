@@ -1,16 +1,16 @@
-r"""Empirical lower bounds of epsilon: what an attacker with the worst neighbors can tell.
+r"""Empirical lower bounds of epsilon, from attacks that distinguish neighboring data sets.
 
-A mechanism or a whole method is run many times on data and on a neighbor's data. Every run gets
-scores. A threshold on a score is a test of the data that were used, and its error rates bound
-epsilon from below: :math:`P_{D'}(s > t) \le e^\epsilon P_D(s > t) + \delta`. A correct
-implementation stays below what its ledger says; one with too little noise does not, given enough
-runs.
+A mechanism or a whole method is run many times on data and on neighboring data. Every run gets
+scores. A threshold on a score is a test of the used data set, and its error rates bound epsilon
+from below: :math:`P_{D'}(s > t) \le e^\epsilon P_D(s > t) + \delta`. For a correct implementation,
+the bound stays below the epsilon in its ledger. With too little noise and enough runs, it does not.
 
 Three scores are used. The likelihood ratio of all releases assumes independent noise as declared.
-Two contrasts find noise that is not: between rounds, where noise that is drawn once cancels, and
-between agents, where shared noise does. If only the last iterate is released, the score is its
-component in the direction that the change of the data moves it. If noise is split over agents, the
-attacker is a coalition: it knows its members' messages, and the sum of all others' terms.
+Two contrasts detect noise that is not independent: differences between rounds cancel noise that is
+drawn once, and differences between agents cancel shared noise. If only the last iterate is
+released, the score is its component along the direction of its change between the data sets.
+With distributed noise, the attacker is a coalition: it knows its members' messages, and the sum of
+all others' summands.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Audit:
 
     @property
     def status(self) -> Literal["passed", "failed", "vacuous"]:
-        """Failed if a lower bound exceeds the claim; vacuous if there was nothing to tell apart."""
+        """Verdict: failed if a lower bound exceeds the claim, vacuous if nothing was tested."""
         if max(self.lower, np.nan_to_num(self.lower_gaussian)) > self.claimed:
             return "failed"
         return "passed" if self.moved else "vacuous"
@@ -148,8 +148,8 @@ def audit(
     Parameters
     ----------
     target : Terms, Gaussian, Laplace or Staircase
-        A whole method, or a mechanism with a level of its own, which is tried on two vectors at
-        the distance of its sensitivity.
+        Plan to audit with all of its releases, or a mechanism with a noise level, which is tested
+        on two vectors whose distance is its sensitivity.
     neighbors, data : mapping, optional
         Neighbors and data, as in `check_sensitivity`.
     agent : str, optional
@@ -160,7 +160,7 @@ def audit(
     delta : float, optional
         Delta of the compared epsilons; the plan's if omitted, 1e-5 for a mechanism.
     confidence : float
-        Probability that a bound is right.
+        Probability that a bound holds.
     seed : int
         Seed of the noise.
 
@@ -246,7 +246,7 @@ def _mechanism_scores(
 
 
 def _target(plan: Terms, agent: str | None) -> int:
-    """Return the agent that is audited."""
+    """Return the index of the agent to audit."""
     names = [local.name for local in plan.program.agents if local.form.private]
     if agent is not None and not one_of(agent, *names):
         raise ModelError(
@@ -279,7 +279,7 @@ def _plan_scores(
         )
     if plan.hidden or plan.prepaid:
         scores, claimed = _last_scores(plan, actual, others, target, runs, delta, seed)
-        # Along a direction in which nothing moves, all scores are 0.
+        # If nothing depends on the data, the direction is 0, and so are all scores.
         return scores, claimed, any(np.any(pair) for pair in scores.values())
     noise = plan.agents[target].noise
     assert noise is not None
@@ -292,7 +292,7 @@ def _plan_scores(
         for run in range(runs):
             agents, blind = _attacked(plan, dealt, real, unreal, target, seed, (world, run))
             account = agents[target].account
-            if priced is None or not priced.equals(account):  # runs are charged alike
+            if priced is None or not priced.equals(account):  # most runs have equal charges
                 claimed, priced = max(claimed, account.spent(delta).epsilon), account
             pair = (agents[target].seen, blind.seen)
             zero, other_world = pair if world == 0 else pair[::-1]
@@ -317,7 +317,7 @@ def _attacked(
     seed: int,
     key: tuple[int, int],
 ) -> tuple[list[Observed], Observed]:
-    """Return all agents in a run, and what the target would have answered from the other data."""
+    """Return all agents' observed releases in a run, and the target's on the other data."""
 
     def source(k: int) -> Source:
         return source_for(seed, (*key, k))
@@ -334,7 +334,7 @@ def _attacked(
     return seen, shadow.observed()[dealt[batch].index(target)]
 
 
-# Pairs of runs with equal noise from which a direction is estimated.
+# Number of pairs of runs with equal noise that estimate the direction.
 _PAIRS = 8
 
 
@@ -348,10 +348,10 @@ def _last_scores(
     seed: int,
     leaked: Sequence[int] = (),
 ) -> tuple[dict[str, tuple[Array, Array]], float]:
-    """Return scores of the last iterate, and of the iterates in rounds that are `leaked`."""
+    """Return scores of the last iterate, and of the iterates in the `leaked` rounds."""
     names = ["last iterate", *(f"iterate of round {t}" for t in leaked)]
     parts = parts_of(plan)
-    # With what all runs are charged alike.
+    # The accounts hold the charges that all runs have in common.
     accounts = [begun.account for begun in begin(parts, None, seeded=True).agents]
     claimed = accounts[target].spent(delta).epsilon
 
@@ -378,7 +378,7 @@ def _last_scores(
 
 
 class _Twins(AgentOracle):
-    """An oracle on one data set that also asks what the other would have answered."""
+    """Oracle on one data set that repeats every query on the other data set, for comparison."""
 
     def __init__(
         self,

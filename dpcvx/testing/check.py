@@ -1,17 +1,17 @@
-"""Record and replay: two runs on neighboring data with frozen noise, compared release by release.
+"""Record and replay: two runs on neighboring data with equal releases, compared exactly.
 
-The first run is an ordinary one. The second runs on the neighbor's data, but every release of the
-first is handed out again in place of its own. If the boundary holds, everything outside the agents
-is then equal bit for bit, and inside the two differ, release by release, by at most the sensitivity
-that the ledger was charged. No statistics are involved in that, so two runs suffice.
+The first run is an ordinary one. The second runs on the neighbor's data, but hands out the first
+run's releases in place of its own. If the trust boundary holds, everything outside the agents is
+then equal bit for bit. Inside, the exact values of each release differ by at most the sensitivity
+that the ledger was charged for. This comparison involves no statistics, so two runs suffice.
 
-The noise of the first run is held against the scale that the ledger was charged: over all numbers
-that left, noise of half the scale is as small as that by chance less than once in a billion runs,
-if these are 60 numbers (Gaussian) or 110 (Laplace). The same is asked of each entry of what left,
-so that an entry without noise is found.
+The noise of the first run is compared with the scale that the ledger was charged for, over all
+released numbers. For 60 (Gaussian) or 110 (Laplace) numbers, a wrong scale of one half is detected,
+and a right scale is rejected less than once in a billion runs. The test is repeated for each entry
+of the releases, so that an entry without noise is detected.
 
-The runs take the road of ``plan.run()``: its gate, oracle and worker. A batch of identical agents
-is checked one by one as well, as executors with several processes evaluate them.
+The runs use the gate, oracle and worker of ``plan.run()``. A batch of identical agents is also
+checked one by one, since executors with several processes evaluate them in this way.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from ..run.resume import begin
 from .worst_neighbor import gradient_gap, worst_neighbor
 
 Array = NDArray[np.float64]
-# How often noise of the charged scale may be called too small, per agent: once for all numbers
-# together, and once for their entries.
+# Probability with which noise of the charged scale is called too small, per agent: for all numbers
+# together, and again for the entries.
 _BY_CHANCE = 1e-9
 
 
@@ -64,12 +64,13 @@ class Observation:
     place : (int, int)
         Round and step.
     entry : Entry or None
-        Charged entry.
+        Charged ledger entry; None if nothing is charged.
     inside : ndarray
-        The exact value that noise is added to, scaled as the entry says and rounded to the grid.
+        Exact value that noise is added to, scaled as the entry states and rounded to the grid.
     outside : ndarray
-        Released value of a run on other data, scaled in the same way.
+        Released value, scaled like `inside`; in a replay, the value that the first run released.
     grid : Grid or None
+        Grid of the noise, if any.
     released : ndarray
         Released value, not scaled.
     """
@@ -83,14 +84,14 @@ class Observation:
 
 
 class ObservedGate(PrivacyGate):
-    """A gate that keeps the exact values. Not private: for tests on made-up data.
+    """Privacy gate that keeps the exact values. Not private: for tests on synthetic data.
 
     Parameters
     ----------
     agents, noise, accounts, sources
         See `PrivacyGate`.
     frozen : iterable of Release or None
-        Handed out in place of the agents' own values; None for the agents' own, with noise.
+        Releases to hand out in place of new ones; None to release the agents' values with noise.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class ObservedGate(PrivacyGate):
     ) -> None:
         super().__init__(agents, noise, accounts, sources, record=True)
         self._seen: list[list[Observation]] = [[] for _ in agents]
-        # What another run released, for minimizers that are to be compared with it.
+        # Released value of another run, at which a minimizer's gradient is compared.
         self.shown: Array | None = None
         self._frozen: dict[tuple[int, int, int], Array] | None = None
         if frozen is not None:
@@ -146,8 +147,8 @@ class ObservedGate(PrivacyGate):
     ) -> Array:
         """Release a minimizer; see `PrivacyGate`.
 
-        The check compares exact gradients at the released point. The attacker's view beside it is
-        the gradient plus the linear term that was drawn: it determines the release.
+        The check compares exact gradients at the released point. As the released value it keeps
+        the gradient plus the drawn linear term, which together determine the minimizer.
         """
         drawn = np.zeros((self.count, perturbed.size))
 
@@ -171,13 +172,13 @@ class ObservedGate(PrivacyGate):
         return out
 
     def observed(self) -> list[Observed]:
-        """Return the observations, by agent."""
+        """Return the observed releases of each agent, in the order of the agents."""
         pairs = zip(self._seen, self.accounts(), strict=True)
         return [Observed(seen, account, self.noise) for seen, account in pairs]
 
 
 def _as_gradient(charge: Charge, noise: Calibrated | None) -> tuple[Entry | None, Grid | None]:
-    """Return the entry and grid to compare gradients with the linear term that hides them."""
+    """Return ledger entry and grid in units of gradients, for releases with a linear noise term."""
     term = None if noise is None else noise.linear
     if term is None or charge.entry is None or charge.grid is None:
         return charge.entry, charge.grid
@@ -188,7 +189,7 @@ def _as_gradient(charge: Charge, noise: Calibrated | None) -> tuple[Entry | None
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Releases of one agent in a run, with its charges for them."""
+    """Observed releases of one agent in a run, with its account and calibrated noise."""
 
     seen: Sequence[Observation]
     account: Account
@@ -197,20 +198,21 @@ class Observed:
 
 @dataclass(frozen=True)
 class AgentCheck:
-    """Findings of `check` for one agent.
+    """Findings of `check_sensitivity` for one agent.
 
     Attributes
     ----------
     agent : str
+        Name of the agent.
     releases : int
         Number of releases compared.
     ratio : float
         Largest distance between neighbors over the charged sensitivity; at most 1 if the
         sensitivity holds, close to 1 if it is tight for these neighbors.
     moved : bool
-        Whether anything differed between the neighbors. If not, nothing was tested.
+        Whether any exact value differed between the neighbors. If not, nothing was tested.
     independent : bool
-        Whether the plan says that the agent's gradient does not depend on its data.
+        Whether the plan states that the agent's gradient does not depend on its data.
     """
 
     agent: str
@@ -237,7 +239,7 @@ class SensitivityCheck:
     Attributes
     ----------
     agents : tuple of AgentCheck
-        The agents with private data.
+        Findings for all agents with private data.
     faults : tuple of str
         Detected faults; empty if the check passed.
     """
@@ -247,23 +249,23 @@ class SensitivityCheck:
 
     @property
     def vacuous(self) -> tuple[str, ...]:
-        """Agents without any difference between the neighbors, so that nothing was tested.
+        """Names of agents without any difference between the neighbors: nothing was tested.
 
-        Those that had nothing to release are not among them, unless there are no others.
+        Agents that released nothing are omitted, unless no agent released anything.
         """
         tested = [a for a in self.agents if a.releases and not a.independent]
         return tuple(a.agent for a in tested or self.agents if not a.moved)
 
     @property
     def status(self) -> Literal["passed", "failed", "vacuous"]:
-        """Failed if there are faults; vacuous if something was not tested."""
+        """Verdict: failed if there are faults, vacuous if an agent was not tested."""
         if self.faults:
             return "failed"
         return "vacuous" if self.vacuous or not self.agents else "passed"
 
     @property
     def passed(self) -> bool:
-        """Return whether every agent was tested and nothing was wrong."""
+        """Return whether every agent was tested without a fault."""
         return self.status == "passed"
 
     def __bool__(self) -> bool:
@@ -292,15 +294,15 @@ def check_sensitivity(
 ) -> SensitivityCheck:
     """Compare a run with its replay on neighboring data; see the module. Not private.
 
-    Every agent with private data gets a neighbor, and is compared with it; data of different
-    agents compose in parallel.
+    Every agent with private data gets a neighbor. All are compared in one pair of runs, since data
+    of different agents compose in parallel.
 
     Parameters
     ----------
     plan : Terms
     neighbors : mapping of Private or its name to array_like or callable, optional
-        Data of the neighbor, with one changed object per agent. Agents without an entry get a
-        neighbor that moves the gradient far.
+        Data of the neighbor, with one changed object per agent. An agent without an entry gets a
+        neighbor that changes its gradient by nearly the sensitivity.
     data : mapping, optional
         Data, as in `Plan.run`.
     seed : int
@@ -308,7 +310,7 @@ def check_sensitivity(
 
     Returns
     -------
-    Check
+    SensitivityCheck
 
     Raises
     ------
@@ -329,7 +331,7 @@ def check_sensitivity(
 
 
 def dealt_as_run(plan: Terms) -> list[list[int]]:
-    """Return the agents of each worker of ``plan.run()``."""
+    """Return the indices of agents by worker, as ``plan.run()`` assigns them."""
     return batches(plan, begin(parts_of(plan), None, seeded=True))
 
 
@@ -340,17 +342,17 @@ def observed_gates(
     source: Callable[[int], Source],
     frozen: Iterable[Release] | None = None,
 ) -> list[ObservedGate]:
-    """Return a gate for each batch.
+    """Return an observed gate for each batch of agents.
 
     Parameters
     ----------
     plan : Terms
     dealt : sequence of sequence of int
-        The agents of each batch.
+        Indices of the agents of each batch.
     accounts : sequence of Account
         Accounts by agent.
     source : callable
-        Returns the source of an agent's noise.
+        Function of an agent's index that returns the source of its noise.
     frozen : iterable of Release, optional
         See `ObservedGate`.
     """
@@ -371,7 +373,7 @@ def oracles_behind(
     gates: Sequence[PrivacyGate],
     sources: Sequence[Sequence[Callable[[], object]]],
 ) -> list[Callable[[], AgentOracle]]:
-    """Return functions that make the oracle of each gate, on data by agent."""
+    """Return, for each gate, a function that makes its oracle; `sources` has the data by agent."""
     parts = parts_of(plan)
     return [
         oracle_of([parts[k] for k in gate.agents], [sources[k] for k in gate.agents], gate)
@@ -386,7 +388,7 @@ def _ran(
     seed: int,
     frozen: list[Release] | None,
 ) -> tuple[Result, list[Observed]]:
-    """Run a plan on data with a seed, or with releases in place of its own."""
+    """Run a plan with observed gates, with seeded noise or with given releases (`frozen`)."""
     accounts = [begun.account for begun in begin(parts_of(plan), None, seeded=True).agents]
     gates = observed_gates(plan, dealt, accounts, lambda k: source_for(seed, (k,)), frozen)
     oracles = oracles_behind(plan, gates, sources)
@@ -426,7 +428,7 @@ def _independent(
     neighbor: list[Sealed],
     faults: list[str],
 ) -> bool:
-    """Return whether the plan claims a gradient without data; list a fault if this is false."""
+    """Return whether the plan states that a gradient ignores the data; add a fault if false."""
     local, sensitivity = plan.program.agents[k], plan.agents[k].sensitivity
     if sensitivity is None or sensitivity.l2 > 0 or local.hands_over:
         return False
@@ -445,12 +447,12 @@ def neighboring_sources(
     neighbors: Mapping[Private | str, Sealed],
     data: Mapping[Private | str, Sealed],
 ) -> tuple[list[list[Sealed]], list[list[Sealed]]]:
-    """Return per agent the functions that fetch its data and a neighbor's.
+    """Return, by agent, the functions that fetch its data and the functions for a neighbor's data.
 
     Raises
     ------
     DataError
-        If these are not neighbors.
+        If the given data sets are not neighbors.
     """
     actual = sources_of(plan.problem, data)
     changed = matching(plan.problem, neighbors, "neighbors")
@@ -469,7 +471,7 @@ def neighboring_sources(
 
 
 def _worst(plan: Terms, k: int, data: list[Data], sealed: list[Sealed]) -> list[Sealed]:
-    """Return sources of a neighbor's data that should make the agent's certificate nearly tight."""
+    """Return functions that fetch a neighbor's data, chosen so that the sensitivity is tight."""
     sensitivity, noise = plan.agents[k].sensitivity, plan.agents[k].noise
     if sensitivity is None or noise is None:
         raise PrivacyError(
@@ -487,12 +489,13 @@ def _worst(plan: Terms, k: int, data: list[Data], sealed: list[Sealed]) -> list[
 
 
 def _too_little_noise(agents: Mapping[str, Observed]) -> Iterator[str]:
-    """Yield faults: noise that is smaller than charged, of an agent or of all together.
+    """Yield a fault for each agent whose noise is too small, and for all agents together.
 
-    In all numbers that left, and in each entry of what left: exact entries may be few.
+    Noise is tested over all released numbers, and for each entry of the releases, since only a few
+    entries may lack noise.
 
-    A sum of N squares of normal variables is twice a gamma variable of shape N / 2, and a sum of N
-    magnitudes of Laplace variables one of shape N.
+    A sum of N squares of normal variables is twice a gamma variable of shape N / 2; a sum of N
+    magnitudes of Laplace variables is a gamma variable of shape N.
     """
     noise = {f"agent '{name}'": _noise(agent) for name, agent in agents.items()}
     if len(noise) > 1:
@@ -523,11 +526,11 @@ def _sizes(arrays: Sequence[Array]) -> list[int]:
 
 
 def _noise(agent: Observed) -> list[tuple[int, Array]]:
-    """Return the mechanism's norm and the noise over its charged scale, by release.
+    """Return, by release, the mechanism's norm and the noise divided by its charged scale.
 
-    Magnitudes have the width of the grid added, which rounding may have taken away: it matters for
-    an epsilon of thousands. Not of noise with a limit, which is smaller, and of parts of noise that
-    is split.
+    The width of the grid is added to magnitudes, since rounding may have reduced them by as much;
+    this matters for an epsilon of thousands. The result is empty for truncated noise, which is
+    smaller, and for distributed noise.
     """
     noise = agent.calibrated
     if noise is None or noise.split is not None or noise.truncation is not None:
@@ -538,7 +541,7 @@ def _noise(agent: Observed) -> list[tuple[int, Array]]:
             width = 0.0 if seen.grid is None else seen.grid.width
             away = (np.abs(seen.outside - seen.inside) + width) / seen.entry.sensitivity
             drawn.append(noise.mechanism.magnitudes(away, seen.entry.multiplier))
-    if noise.linear is not None:  # its length has the law of a sum of Laplace magnitudes
+    if noise.linear is not None:  # its norm is distributed as a sum of n Laplace magnitudes
         n = noise.linear.size
         lengths = [float(np.linalg.norm(b, noise.linear.norm)) for b in drawn]
         drawn = [np.full(n, length / n) for length in lengths]
@@ -579,7 +582,7 @@ def _compare(
     largest, differs = 0.0, False
     if [s.place for s in first.seen] != [s.place for s in second.seen]:
         faults.append(f"agent '{name}' is asked at other places on the neighbor's data")
-    # A prepaid run is charged as a whole, whoever has a turn.
+    # A prepaid run is charged once as a whole, and not by release.
     charged = sum(s.entry is not None for s in first.seen)
     prepaid = first.calibrated is not None and first.calibrated.prepaid
     if not prepaid and len(first.account.entries) != charged:
@@ -655,7 +658,7 @@ def _rows_changed(spec: PrivateSpec, original: Data, neighbor: Data) -> NDArray[
 
 
 def _compared(spec: PrivateSpec, original: Data, neighbor: Data) -> tuple[Array, Array]:
-    """Return both data as arrays; of sparse matrices only rows that differ, or a single row."""
+    """Return both data as dense arrays; of sparse matrices only rows that differ, or one row."""
     if isinstance(original, np.ndarray) and isinstance(neighbor, np.ndarray):
         return spec.shaped(original), spec.shaped(neighbor)
     moved = changed_rows(original, neighbor)

@@ -1,4 +1,4 @@
-"""Suites of what every method promises, tried on small problems with made-up data.
+"""Suites of tests for the promises of every method, on small problems with synthetic data.
 
 A suite is a list of named checks, for the tests of a method's author::
 
@@ -6,7 +6,7 @@ A suite is a list of named checks, for the tests of a method's author::
     def test_my_method(check):
         check()
 
-and `Conformance.run` performs them all, for a prompt.
+and `Conformance.run` performs them all, for interactive use.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from .promises import (
 
 @dataclass(frozen=True, eq=False)
 class MethodCheck:
-    """Check of one promise on one instance; a call is silent or raises an error.
+    """Check of one promise of a method on one instance; call it to perform the check.
 
     Attributes
     ----------
     name : str
         Promise of the method.
     instance : str
-        Name of the problem, or "all instances".
+        Name of the instance, or "all instances".
 
     Raises
     ------
@@ -68,12 +68,13 @@ class ConformanceReport:
     Attributes
     ----------
     method : str
+        Name of the method's class.
     passed : tuple of str
-        Checks that found nothing.
+        Checks that the method passed.
     broken : mapping of str to str
-        Checks that found something, and what.
+        Checks that the method failed, with the error of each.
     refused : mapping of str to str
-        Instances that the method does not take, and what it said.
+        Instances that the method refuses, with its error for each.
     """
 
     method: str
@@ -97,14 +98,16 @@ class ConformanceReport:
 
 @dataclass(frozen=True, eq=False)
 class Conformance(Sequence[MethodCheck]):
-    """The checks of one method, in order; nothing runs before one of them is called.
+    """Sequence of all checks of one method; no check runs before it is called.
 
     Attributes
     ----------
     method : str
+        Name of the method's class.
     checks : tuple of MethodCheck
+        Checks in the order in which `run` performs them.
     refused : mapping of str to str
-        Instances that the method does not take, and what it said.
+        Instances that the method refuses, with its error for each.
     """
 
     method: str
@@ -151,31 +154,32 @@ def check_method(
     instances: Sequence[str] | Mapping[str, Instance] | None = None,
     feasible: bool = True,
 ) -> Conformance:
-    """Return checks of every method's promises; the module shows their use.
+    """Return checks of a method for the promises that every method makes.
 
-    With noise: releases alone reproduce a run, bit for bit and without the data; seeds repeat it;
-    neighboring data differ by no more than the ledger was charged, and the ledger holds what was
-    planned; nothing that comes back contains private values; executors and deep copies change
-    nothing; points lie in their sets. Without noise: the method converges to the optimum of all
-    agents' problem in one place, which it does not if server and agents follow different
-    multipliers. And wrong parameters are refused in words.
+    Checks with noise: releases alone reproduce a run, bit for bit and without the data. A seed
+    repeats a run. Releases on neighboring data differ by at most the charged sensitivity, and the
+    ledger holds the planned charges. No returned object contains private values. Executors and deep
+    copies change nothing. Points lie in their sets. Check without noise: the method converges to
+    the optimum of the joint problem, which it does not if server and agents update different
+    multipliers. Finally, the method refuses invalid parameters with a clear error.
 
     Parameters
     ----------
     method : Algorithm
-        Method as tried with noise.
+        Method for the runs with noise.
     exact : Algorithm, optional
-        The method with other parameters for runs without noise, such as constant steps.
+        Method for runs without noise, with other parameters such as constant steps; `method` if
+        omitted.
     rounds : int, optional
-        Within which runs without noise converge. None for methods that end near an optimum only:
-        convergence is then not checked.
+        Number of rounds within which runs without noise converge. None for methods that only end
+        near an optimum: convergence is then not checked.
     release : {"each_step", "once"}
         Time of the release, as in `Problem.plan`.
     instances : sequence of str, or mapping of str to Instance, optional
-        Names of the package's own instances, or others. If omitted, all of the package's that
-        the method takes; a report names the others.
+        Names of the package's instances, or a mapping to your own instances. If omitted, all of the
+        package's instances that the method accepts; a report names the others.
     feasible : bool
-        Whether points lie in their agents' sets, up to 1e-6, also with noise.
+        Whether points must lie in their agents' sets, up to 1e-6, also with noise.
 
     Returns
     -------
@@ -184,7 +188,7 @@ def check_method(
     Raises
     ------
     ModelError
-        If an argument is of no use, or the method takes none of the instances.
+        If an argument is invalid, or the method refuses all instances.
 
     Examples
     --------
@@ -228,7 +232,7 @@ def check_method(
     ]
     if method.batched and release == "each_step":
         trial = made(equal_clinics)
-        said = _refusal(trial)  # such as of a graph of other agents
+        said = _refusal(trial)  # for example, the method has a graph of other agents
         if said:
             refused["equal clinics"] = said
         else:
@@ -239,7 +243,7 @@ def check_method(
 
 
 def _refusal(trial: Trial) -> str:
-    """Return the reason why a method refuses an instance; empty if it takes it."""
+    """Return the error of a method that refuses an instance, as text; empty if it accepts it."""
     try:
         trial.noisy  # noqa: B018
     except (ModelError, PrivacyError) as error:

@@ -1,4 +1,4 @@
-"""Small problems with made-up private data, to try methods on."""
+"""Small problems with synthetic private data, for tests of methods."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A problem whose private data are no secret.
+    """Test problem with synthetic data that need no protection.
 
     Attributes
     ----------
     problem : Problem
     data : mapping of str to ndarray
-        The values that were put into it, by the names of the private objects.
+        Values of the private objects in the problem, by their names.
     """
 
     problem: Declaration
@@ -36,7 +36,7 @@ class Instance:
 
 
 def power_line() -> Instance:
-    """Two agents, a shared vector in a box, local variables with bounds from attributes."""
+    """Return a problem of two agents with a shared vector and nonnegative local variables."""
     made = _stream(11)
     A, B = _numbers(made, 4, 3), _numbers(made, 4, 2)
     tie = cp.Variable(2, name="tie")
@@ -50,7 +50,10 @@ def power_line() -> Instance:
 
 
 def overlapping_slices() -> Instance:
-    """Three agents that index one variable differently; a simplex, a ball, and no data in one."""
+    """Return a problem of three agents that share slices of one variable; one has no data.
+
+    Their sets are a simplex, a ball, and the whole space.
+    """
     made, data = _stream(12), {}
     x = cp.Variable(7, name="x")
     simplex: list[Any] = [cp.sum(x[:4]) == 1, x[:4] >= 0]
@@ -69,7 +72,7 @@ def overlapping_slices() -> Instance:
 
 
 def covariance() -> Instance:
-    """A shared semidefinite matrix, a private matrix per agent."""
+    """Return a problem of two agents with a shared semidefinite and two private matrices."""
     made, data = _stream(13), {}
     X = cp.Variable((3, 3), PSD=True, name="X")
     trace: list[Any] = [cp.trace(X) <= 2]
@@ -83,7 +86,7 @@ def covariance() -> Instance:
 
 
 def clinics() -> Instance:
-    """Two agents with records, features and labels of one person, and a shared classifier."""
+    """Return a problem of two agents that train a classifier; a record has features and a label."""
     made, data = _stream(14), {}
     w = cp.Variable(3, name="w")
     agents = []
@@ -96,7 +99,10 @@ def clinics() -> Instance:
 
 
 def sensors() -> Instance:
-    """Four agents that all hold all shared entries, in other orders, one of them without data."""
+    """Return a problem of four agents that share all entries, in different orders.
+
+    One has no data, and one has a local variable.
+    """
     made, data = _stream(19), {}
     u, v = cp.Variable(2, name="u"), cp.Variable(name="v")
     private_part = cp.Variable(2, name="own")
@@ -115,7 +121,10 @@ def sensors() -> Instance:
 
 
 def laboratories() -> Instance:
-    """Four agents without constraints, with records or private linear terms, one without data."""
+    """Return a problem of four agents without constraints; one has no data.
+
+    The others have records or a private linear term.
+    """
     made, data = _stream(20), {}
     w = cp.Variable(3, name="w")
     agents = []
@@ -130,7 +139,10 @@ def laboratories() -> Instance:
 
 
 def household_tariff() -> Instance:
-    """Three users with private loads, a public sparse vector in a box, tied by a wide matrix."""
+    """Return a problem of three users with private loads, coupled by a matrix with a public vector.
+
+    The public vector lies in a box, and its cost has an l1 norm.
+    """
     made, data = _stream(15), {}
     x, y = cp.Variable(4, name="x"), cp.Variable(2, name="y", nonneg=True)
     agents = []
@@ -146,7 +158,10 @@ def household_tariff() -> Instance:
 
 
 def survey() -> Instance:
-    """Two users with records, a public group norm, tied entry by entry."""
+    """Return a problem of two users with records, coupled entry by entry with a public vector.
+
+    The public vector's cost is its l2 norm.
+    """
     made, data = _stream(16), {}
     w, y = cp.Variable(3, name="w"), cp.Variable(3, name="y")
     agents = []
@@ -161,7 +176,7 @@ def survey() -> Instance:
 
 
 def one_household() -> Instance:
-    """A single user and a public agent."""
+    """Return a problem of a single user and a public agent, coupled by an equality."""
     made, data = _stream(17), {}
     x, y = cp.Variable(3, name="x"), cp.Variable(3, name="y")
     load = _private(data, "load", _numbers(made, 5), Within(0.05, norm=2))
@@ -175,7 +190,7 @@ def one_household() -> Instance:
 
 
 def dispatch() -> Instance:
-    """Three plants with outputs of their own and private plans, tied by two balances."""
+    """Return a problem of three plants with local outputs and private plans, and two balances."""
     made, data = _stream(21), {}
     agents, outputs = [], []
     for k in range(3):
@@ -189,7 +204,7 @@ def dispatch() -> Instance:
 
 
 def equal_clinics() -> Instance:
-    """Five agents that differ in names and data only, so that they may take turns together."""
+    """Return a problem of five agents that differ in names and data only, and so form a batch."""
     made, data = _stream(22), {}
     w = cp.Variable(3, name="w")
     agents = []
@@ -236,7 +251,7 @@ def _private(data: dict[str, Array], name: str, value: Array, adjacency: Within 
 def _labeled(
     data: dict[str, Array], made: Randomness, m: int, n: int, suffix: str
 ) -> tuple[Private, Private]:
-    """Features of norm 1, and labels between 0.9 and 1 with either sign."""
+    """Return private features of norm 1, and private labels of magnitudes between 0.9 and 1."""
     X = _private(data, f"X{suffix}", _unit_rows(made, m, n), Rows(1.0))
     u = 2 * uniform(m, made) - 1
     y = _private(data, f"y{suffix}", np.sign(u) * (0.9 + 0.1 * np.abs(u)), Rows(1.0))

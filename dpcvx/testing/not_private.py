@@ -1,7 +1,7 @@
 """Reference computations on raw data: for tests, studies and teaching, never for release.
 
-Everything here reads private data in the open and returns values without any guarantee. The
-functions live outside the package's first level so that a program that uses them says so.
+All functions here read private data without protection and return values without a guarantee. They
+are not in the package's top level, so that a program that uses them names this module.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..solvers.pinned import solve_pinned
 
 __all__ = ["joint_problem", "objective", "recourse", "too_long", "violation"]
 
-# What breaks a constraint by less is a solver's rounding.
+# Largest violation of a constraint that is taken for a solver's rounding error.
 _BROKEN = 1e-6
 
 
@@ -62,7 +62,7 @@ def joint_problem(
     recourse : bool
         Add the constraints in ``recourse=``, which runs do not read.
     """
-    # Rules of geometric and quasiconvex programs tell a maximum from the minimum of its negative.
+    # In geometric and quasiconvex programs, maximizing differs from minimizing the negative.
     convex = problem.is_dcp()
     maximized = not convex and all_maximized(problem)
     costs: list[cp.Expression] = []
@@ -87,12 +87,12 @@ def joint_problem(
 def objective(
     problem: Declaration, solution: Solution, data: Mapping[Private | str, DataSource] | None = None
 ) -> float:
-    """Sum of the agents' true objectives (to be minimized) at their own vectors. Not private.
+    """Return the sum of the agents' true objectives (minimized) at their own vectors. Not private.
 
     Raises
     ------
     ModelError
-        If the solution is one of other agents.
+        If the solution belongs to other agents.
     """
     problem, agents = _decided(problem, solution), solution.program.agents
     held = [[spec.shape for spec in local.form.private] for local in agents]
@@ -133,7 +133,7 @@ def recourse(
     Raises
     ------
     ModelError
-        If the objective of an agent is not convex, or the solution is one of other agents.
+        If the objective of an agent is not convex, or the solution belongs to other agents.
     """
     problem = _decided(problem, solution)
     exact = own_programs(problem, solution.program, data)
@@ -146,13 +146,15 @@ def own_programs(
     program: Program,
     data: Mapping[Private | str, DataSource] | Mapping[Private | str, Sealed] | None = None,
 ) -> list[ConeData | None]:
-    """Return every agent's own program, data included; None for those with nothing to decide.
+    """Return every agent's recourse program on its exact data; None for an agent without recourse.
 
     Parameters
     ----------
     problem : Problem
     program : Program
+        Compiled program of the problem's plan.
     data : mapping, optional
+        Data, as for `Plan.run`.
     """
     programs: list[ConeData | None] = []
     values = _values(problem, data, recourse=True)
@@ -167,16 +169,17 @@ def own_programs(
 def violation(
     problem: Declaration, solution: Solution, data: Mapping[Private | str, DataSource] | None = None
 ) -> float:
-    """Return by how much the true data break a constraint that contains them, at most; 0 if none.
+    """Return the largest violation of a constraint with private data, on the true data; 0 if none.
 
-    Not private. As cvxpy's ``constraint.violation()``, the largest of all agents, at their own
-    vectors. Slack that a decision pays for counts too.
+    Not private. It is cvxpy's ``constraint.violation()`` at the agents' own vectors, the largest
+    over all agents. Slack that the objective pays for counts as violation.
 
     Parameters
     ----------
     problem : Problem
     solution : Solution
     data : mapping of Private or its name to array_like or callable, optional
+        Data, as for `Plan.run`.
     """
     worst, problem = 0.0, _decided(problem, solution)
     parts = zip(problem.names, problem.agents, _values(problem, data), strict=True)
@@ -195,21 +198,22 @@ def breaks(
     missed: Mapping[str, np.ndarray],
     data: Mapping[Private | str, DataSource] | Mapping[Private | str, Sealed] | None = None,
 ) -> bool:
-    """Return whether the true data break a constraint that contains them by more than was paid for.
+    """Return whether a constraint with private data is violated by more than its paid slack.
 
     Parameters
     ----------
     problem : Problem
     solution : Solution
     missed : mapping
-        See `Result.missed`.
+        Paid slack by constraint; see `Result.constraint_slack`.
     data : mapping, optional
+        Data, as for `Plan.run`.
     """
     values = _values(_decided(problem, solution), data)
     for limit in solution.program.kept:
         constraint, d = limit.tightened.constraint, np.concatenate(values[limit.agent])
         paid = missed.get(constraint.what, np.zeros(len(constraint.parts)))
-        # What is missing beyond what was paid for, priced so that it is as little as can be.
+        # Minimize the slack in excess of the paid slack.
         loosened = Tightened(constraint, {k: -by for k, by in enumerate(paid)}, price=1.0)
         exact, x = loosened.at(d), solution.vectors[limit.agent][limit.columns]
         answer = solve_pinned(exact, np.arange(x.size), x)
@@ -220,9 +224,9 @@ def breaks(
 
 @discreet
 def too_long(private: Private, data: DataSource | None = None) -> int:
-    """Return the number of rows above the bound of `dp.Rows`: they are clipped or refused.
+    """Return the number of rows whose norm exceeds the bound of `dp.Rows`.
 
-    Not private: the number depends on the data.
+    Such rows are clipped or refused. Not private: the number depends on the data.
     """
     adjacency = private.adjacency
     if not isinstance(adjacency, Rows):
@@ -232,7 +236,7 @@ def too_long(private: Private, data: DataSource | None = None) -> int:
 
 
 def _decided(problem: Declaration, solution: Solution) -> Declaration:
-    """Return the problem without variables that its private equalities define, as plans have it."""
+    """Return the problem of the solution's plan: without variables that equalities define."""
     held = {p.variable for local in solution.program.agents for p in local.layout.pieces}
     whole = all(v.id in held for v in problem.variables())
     return problem if whole else with_defined(problem)[0]
@@ -241,7 +245,7 @@ def _decided(problem: Declaration, solution: Solution) -> Declaration:
 def _as_written(
     agent: Agent, local: LocalProgram, sources: Sequence[Sealed], solution: Solution
 ) -> float:
-    """Return the value of an objective that was not compiled."""
+    """Return the value of an agent's objective that was not compiled to a normal form."""
     values = read(local.form.private, sources)
     constants = constants_of(agent.specs(local.name), values)
     constants |= {id(v): cp.Constant(solution.of(local.name, v)) for v in agent.cost.variables()}
@@ -251,11 +255,11 @@ def _as_written(
 
 
 def _rest(agent: Agent, local: LocalProgram, solution: Solution) -> float:
-    """Return the value of the public terms that are not in the form of a compiled agent."""
+    """Return the value of the public terms that are not in an agent's normal form."""
     terms = agent.cost, agent.layout, agent.private, local.name
     parts = parts_of(*terms)
     if parts.form.digest() != local.form.digest():
-        # It may be compiled for a method without proximal steps.
+        # The agent may have been compiled for a method without proximal steps.
         other = parts_of(*terms, proximal=False)
         parts = other if other.form.digest() == local.form.digest() else parts
     rest = parts.rest
@@ -270,7 +274,7 @@ def _values(
     data: Mapping[Private | str, DataSource] | Mapping[Private | str, Sealed] | None,
     recourse: bool = False,
 ) -> list[list[np.ndarray]]:
-    """Return per agent the values of its private objects; those in ``recourse=`` on request."""
+    """Return, by agent, the values of private objects, including ``recourse=`` on request."""
     sources = _sources(problem, data, recourse)
     return [
         read(list(agent.specs(name).values())[: len(theirs)], theirs)
@@ -283,7 +287,7 @@ def _sources(
     data: Mapping[Private | str, DataSource] | Mapping[Private | str, Sealed] | None,
     recourse: bool = False,
 ) -> list[list[Sealed]]:
-    """Return per agent the functions that fetch its data."""
+    """Return, by agent, the functions that fetch its data."""
     if recourse:
         return [own_sources(problem, k, data) for k in range(len(problem.agents))]
     return sources_of(problem, data, "data={private: array}")

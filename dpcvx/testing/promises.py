@@ -1,4 +1,4 @@
-"""Promises of every method, each as a function that raises if a promise is broken."""
+"""Promises of every method, each as a function that raises an error if the promise is broken."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ from .check import check_sensitivity as compared
 from .instances import Instance
 from .not_private import joint_problem, objective
 
-# Of private runs: enough for every agent of a method that takes turns to have several.
+# Rounds of private runs: several for every agent, also if one agent is updated per round.
 _ROUNDS = 6
 _EPSILON, _DELTA = 2.0, 1e-6
-# Where a run without noise stops, and how close to the optimum it is then.
+# Tolerance at which a run without noise stops, and largest allowed consensus residual, relative
+# error and absolute error of the objective then.
 _TOLERANCE, _AGREED, _RELATIVE, _ABSOLUTE = 1e-7, 1e-5, 1e-4, 1e-5
 
 
 class Trial:
-    """A method on one instance; plans and runs that several checks look at are made once."""
+    """A method on one instance, with the plans and runs that several checks share."""
 
     def __init__(
         self,
@@ -61,11 +62,14 @@ class Trial:
 
     @cached_property
     def instance(self) -> Instance:
-        """The problem and its data."""
+        """The instance: problem and data."""
         return self._build()
 
     def plan(self, method: Algorithm[Any, Any], mechanism: Asked, rounds: int = _ROUNDS) -> Terms:
-        """Return a plan of a method, private if given a mechanism, with `rounds` after learning."""
+        """Return a plan of a method; without a mechanism it has no noise.
+
+        The plan has `rounds` rounds, and in addition the rounds that learn a scale, if any.
+        """
         asked = Request(
             algorithm=method,
             mechanism=mechanism,
@@ -78,7 +82,7 @@ class Trial:
 
     @cached_property
     def noisy(self) -> Terms:
-        """The plan with the noise of the method: Gaussian, or pure where it has no other."""
+        """The private plan: with Gaussian noise, or Laplace noise for objective perturbation."""
         return self.plan(self.method, self.noise)
 
     @cached_property
@@ -117,10 +121,10 @@ def ran(
 
 
 def is_reproduced(trial: Trial) -> None:
-    """A copy without data, given the releases, computes what the run computed."""
+    """Check that a replay of the releases, without the data, computes the results of the run."""
     runs = [(trial.noisy, trial.result)]
     needs = trial.method.requirements
-    if needs.secret is None and not needs.first:  # no parts of Laplace noise, or of its budget
+    if needs.secret is None and not needs.first:  # these methods support Gaussian noise only
         laplace = trial.plan(trial.method, "laplace")
         runs.append((laplace, ran(laplace, seed=3)))
     for plan, result in runs:
@@ -130,7 +134,7 @@ def is_reproduced(trial: Trial) -> None:
 
 
 def is_repeated(trial: Trial) -> None:
-    """Check that runs with one seed are equal."""
+    """Check that runs with one seed are equal, and that another seed changes the run."""
     _require_same(trial.result, ran(trial.noisy, seed=3), "a second run with the same seed")
     _require_other(trial.result, ran(trial.noisy, seed=4), "a run with another seed")
 
@@ -167,7 +171,7 @@ def converges(trial: Trial) -> None:
 
 
 def is_charged(trial: Trial) -> None:
-    """The ledger holds what was released, in order, and the total that was planned."""
+    """Check that the ledger holds the releases in order, and the planned total privacy loss."""
     plan, result = trial.noisy, trial.result
     assert result.transcript is not None
     most = 0
@@ -224,13 +228,13 @@ def tells_nothing(trial: Trial) -> None:
 
 
 def stays_inside(trial: Trial) -> None:
-    """The last points, with their noise, satisfy the agents' constraints."""
+    """Check that the last iterates of a private run satisfy the agents' constraints."""
     worst = trial.result.max_iterate_violation
     _require(worst < 1e-6, f"a point lies {worst:.3g} outside its agent's set")
 
 
 def lives_anywhere(trial: Trial) -> None:
-    """Turns, threads, and messages that are copied on their way, change nothing."""
+    """Check that serial and threaded executors and copied messages change nothing."""
     others = {
         "agents one after the other": Serial(),
         "agents in threads": Threads(2),
@@ -243,7 +247,7 @@ def lives_anywhere(trial: Trial) -> None:
 
 
 def takes_turns_in_a_batch(trial: Trial) -> None:
-    """Check `batched`: a batch gives the bits of a run in threads, one agent at a time."""
+    """Check that a batch of agents computes bit for bit what agents compute one at a time."""
     for mechanism in ("gaussian", "laplace"):
         plan = trial.plan(trial.method, mechanism)
         _require(
@@ -258,13 +262,13 @@ def takes_turns_in_a_batch(trial: Trial) -> None:
 
 
 def is_copied(trial: Trial) -> None:
-    """A deep copy of the plan, given the data, runs as the plan does."""
+    """Check that a deep copy of the plan, with the data passed to it, runs as the plan does."""
     twin = copy.deepcopy(trial.noisy)
     _require_same(trial.result, ran(twin, data=trial.instance.data, seed=3), "a deep copy")
 
 
 def is_described(trial: Trial) -> None:
-    """Method and plan have short texts."""
+    """Check that the method's texts are single lines of at most 500 characters."""
     for thing in (trial.method, trial.noisy.algorithm):
         for text in (repr(thing), str(thing)):
             _require(
@@ -274,7 +278,7 @@ def is_described(trial: Trial) -> None:
 
 
 def refuses(trial: Trial) -> None:
-    """Every parameter refuses what is no value for it, and says which parameter it is."""
+    """Check that every parameter refuses invalid values, with an error that names the parameter."""
     method = trial.method
     _require(
         dataclasses.is_dataclass(method) and type(method).__dataclass_params__.frozen,  # type: ignore[attr-defined]
@@ -299,7 +303,7 @@ def refuses(trial: Trial) -> None:
                 raise AssertionError(f"{given} is accepted")
 
 
-# Each by what it promises, in the order in which they are tried.
+# Checks by the texts of their promises, in the order in which they are performed.
 PROMISES: dict[str, Callable[[Trial], None]] = {
     "without noise it converges to the optimum": converges,
     "releases alone reproduce the run": is_reproduced,
@@ -316,10 +320,10 @@ PROMISES: dict[str, Callable[[Trial], None]] = {
 
 
 class CopyingSerial(Serial):
-    """Agents one after the other that get copies of all messages, as from other processes."""
+    """Serial executor whose agents get copies of all messages, as in other processes."""
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """Call the agents in order; arguments and results are copied, each by itself."""
+        """Call the agents in order, with a separate copy of each argument; copy the results."""
         arguments = None if each is None else [_copied(argument) for argument in each]
         results = super().map(method, *_copied(common), each=arguments)
         return _copied(results)
@@ -330,7 +334,7 @@ def _copied(thing: Any) -> Any:
 
 
 def contains(thing: object, values: ArrayLike) -> bool:
-    """Return whether any private value shows in a text or in the pickled bytes of an object."""
+    """Return whether an object's texts or pickled bytes contain any of the private values."""
     texts = [repr(thing), str(thing), pickle.dumps(thing).decode("latin-1")]
     for value in np.ravel(values):
         shown = [repr(float(value)), f"{value:.6f}", np.float64(value).tobytes().decode("latin-1")]

@@ -1,16 +1,16 @@
-r"""Reconstruction attack: the data as an observer of all releases can estimate them.
+r"""Reconstruction attack: estimates of the data by an observer of all releases.
 
 If gradients are affine in the data, ``grad f = h(x) + J d``, and are released at points x that
 everybody can compute, an observer subtracts the public part h(x). If points are released after a
-step, ``c - eta grad f(x)``, the gradient follows from them. The rest is ``J d`` plus noise, once
-in every release, and weighted least squares over all of them gives
+step, ``c - eta grad f(x)``, the gradient follows from them. Each release then shows ``J d`` plus
+noise, and weighted least squares over all releases gives
 
 .. math:: \hat d = \arg\min_d \sum_t \| (g_t - h(x_t) - J d)_{M_t} \|^2 / s_t^2
 
 where :math:`s_t` is the standard deviation of the noise of release t, and :math:`M_t` are the
-released components. Without noise this is d itself, as far as J tells entries of d apart. With
-noise, its error falls like one over the root of the number of releases, which is what composition
-counts. Data that are released once are read from that release.
+released components. Without noise the estimate is d itself, in the entries that J determines. With
+noise, its error is proportional to one over the square root of the number of releases, in agreement
+with composition. For a one-time release of the data, the estimate follows from this release.
 
 After Dvorkin et al. (2019), who invert the optimality conditions of the agents' problems. Nothing
 here opens private data: everything is computed from public facts and from what a run released.
@@ -48,9 +48,9 @@ from ..sensitivity.queries.query import Query
 from ..sensitivity.release_once import Publication
 
 Array = NDArray[np.float64]
-# Questions whose answers tell a gradient.
+# Queries from whose answers a gradient follows.
 _TELLING = (Gradient, GradientStep, Step)
-# An entry is told apart from all others if observations determine it but for so much of it.
+# Tolerance, relative to an entry of the data, with which observations must determine it.
 _TOLD = 1e-6
 
 
@@ -65,10 +65,10 @@ class Guess:
     agent : str
         Agent that holds it.
     value : ndarray, in the shape of the data
-        The estimate, brought to what was declared of the data (signs).
+        The estimate, changed where needed to satisfy the declaration of the data, such as signs.
     spread : ndarray, in the shape of the data
-        Standard deviation of the estimate's error; infinite for entries that what left does not
-        tell apart from others.
+        Standard deviation of the estimate's error; infinite for entries that the releases do not
+        determine.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Guess:
 
     @property
     def said(self) -> str:
-        """Return a text on the number of entries and their accuracy."""
+        """Text on the number of entries and their accuracy."""
         entries = "1 entry" if self.value.size == 1 else f"{self.value.size} entries"
         finite = self.spread[np.isfinite(self.spread)]
         if finite.size == 0:
@@ -89,18 +89,18 @@ class Guess:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reconstruction:
-    """Reconstruction of the data from all releases of a run; ``found["load"]`` is the estimate.
+    """Estimates of the data from all releases of a run; index it by a private object's name.
 
-    It is post-processing of released values. Its distance from the data is not public.
+    They are post-processing of released values. Their distances from the data are not public.
 
     Attributes
     ----------
     guesses : tuple of Guess
-        One per private object, in the order of the agents.
+        Estimates, one per private object, in the order of the agents.
     releases : int
-        Number of releases that the guess follows from.
+        Number of releases that the estimates use.
     noisy : bool
-        Whether these had noise.
+        Whether these releases had noise.
     """
 
     guesses: tuple[Guess, ...]
@@ -115,7 +115,7 @@ class Reconstruction:
         Raises
         ------
         ModelError
-            If there is none of that name, or several.
+            If no private object, or more than one, has that name.
         """
         return self._guess(private).value
 
@@ -131,7 +131,7 @@ class Reconstruction:
         Raises
         ------
         ModelError
-            If there is none of that name, or several.
+            If no private object, or more than one, has that name.
         """
         return self._guess(private).spread
 
@@ -167,10 +167,11 @@ def _ends(values: Array) -> str:
 def reconstruct(plan: Terms, transcript: Transcript | str | Path) -> Reconstruction:
     """Reconstruct the private data from a transcript, as the strongest observer could.
 
-    For plans with ``release="once"``, and for methods that release gradients, or points after a
-    step along one; with noise, or without (``mechanism=None``). Gradients have to be affine in the
-    data. No gradient follows from the end of a local search, which limits may have cut, nor from
-    steps that begin at a secret point: such plans are refused, and ``dp.audit`` attacks them.
+    It works for plans with ``release="once"``, and for methods that release gradients or points
+    after a gradient step, with noise or without (``mechanism=None``). Gradients must be affine in
+    the data. Other plans are refused: no gradient follows from the end of a local search, which may
+    lie on a constraint, nor from a step that starts at an unreleased iterate. ``dp.audit`` attacks
+    every plan.
 
     Parameters
     ----------
@@ -186,7 +187,7 @@ def reconstruct(plan: Terms, transcript: Transcript | str | Path) -> Reconstruct
     Raises
     ------
     ModelError
-        If what left tells neither a gradient that is affine in the data, nor the data.
+        If the releases show neither the data nor gradients that are affine in the data.
     PrivacyError
         If the transcript does not belong to this plan.
     LedgerError
@@ -237,7 +238,7 @@ def _affine(agent: AgentPlan) -> Sensitivity:
 
 
 def _once(agent: AgentPlan, left: Array | None) -> list[Guess]:
-    """Return guesses from a one-time release of data; none if the gradient ignores them."""
+    """Return estimates from a one-time release; estimates of zero if it ignores the data."""
     specs = agent.program.form.private
     if agent.publication is None or left is None:
         return _nothing(agent, specs)
@@ -253,13 +254,13 @@ def _once(agent: AgentPlan, left: Array | None) -> list[Guess]:
 
 
 def _each(agent: AgentPlan, sensitivity: Sensitivity, heard: Sequence[Seen]) -> list[Guess]:
-    """Return guesses from gradients, each less its public part: ``J d`` plus noise."""
+    """Return estimates from gradients without their public parts: ``J d`` plus noise."""
     specs = agent.program.form.private
     J = sp.csr_array(sp.hstack(sensitivity.jacobians))
     if J.nnz == 0 or not heard:
         return _nothing(agent, specs)
     public = agent.program.form.at_zero().gradient
-    weight, image = np.zeros(J.shape[0]), np.zeros(J.shape[0])  # of every component of a gradient
+    weight, image = np.zeros(J.shape[0]), np.zeros(J.shape[0])  # weighted sums by component
     variance = 0.0
     for item in heard:
         gradient, x = _gradient(agent, item)
@@ -331,6 +332,6 @@ def _guesses(
 
 
 def _nothing(agent: AgentPlan, specs: Sequence[PrivateSpec]) -> list[Guess]:
-    """Return guesses of zero with infinite standard deviation: no release depends on the data."""
+    """Return estimates of zero with infinite standard deviation, if no release depends on data."""
     flat = [np.zeros(spec.size) for spec in specs]
     return _guesses(agent, specs, flat, np.full(sum(spec.size for spec in specs), np.inf))

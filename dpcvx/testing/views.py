@@ -1,4 +1,4 @@
-"""View of an attacker on one run, and the bounds of epsilon from error rates of its tests."""
+"""An attacker's view of a run, and lower bounds of epsilon from the error rates of its tests."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Ratio = Callable[[Array, Array, Array, float], float]
 
 @dataclass(frozen=True, eq=False)
 class ObserverView:
-    """View of a run, with the answers of each of two data sets without noise.
+    """An attacker's view of a run, with the exact values on both of two data sets.
 
     Attributes
     ----------
     seen : sequence of Observation
-        Releases of the agent that is attacked.
+        Releases of the attacked agent.
     zero, one : sequence of Observation
-        Values of the same release from either data set.
+        These releases with the exact values on the first and on the second data set.
     rest : sequence of sequence of Observation
         Releases of each other agent.
     """
@@ -38,7 +38,7 @@ class ObserverView:
     rest: Sequence[Sequence[Observation]]
 
     def of_coalition(self, colluders: int) -> ObserverView:
-        """Return the view of the last `colluders` of the other agents: sums of honest messages."""
+        """Return the view of a coalition, the last `colluders` others: sums over honest agents."""
         honest = self.rest[: len(self.rest) - colluders]
         terms_by_release = [[terms[i] for terms in honest] for i in range(len(self.seen))]
         seen, zero, other = (
@@ -48,12 +48,12 @@ class ObserverView:
         return ObserverView(seen, zero, other, self.rest[len(honest) :])
 
     def scores(self, ratio: Ratio) -> dict[str, float]:
-        """Return the run's scores, by name: high scores speak for the second data set.
+        """Return the run's scores, by name; high scores indicate the second data set.
 
         Parameters
         ----------
         ratio : callable
-            The log-likelihood ratio of one release.
+            Function that returns the log-likelihood ratio of one release; see `log_ratio_of`.
         """
         noisy = [
             (o.outside, a.inside, b.inside, o.grid.scale)
@@ -80,14 +80,14 @@ class ObserverView:
 
 
 def laplace_ratio(out: Array, a: Array, b: Array, scale: float) -> float:
-    """Log-likelihood ratio of b against a, with Laplace noise.
+    """Return the log-likelihood ratio of exact value b against a, with Laplace noise.
 
     Parameters
     ----------
     out : ndarray
         Released value.
     a, b : ndarray
-        The exact values on either data.
+        Exact values on the first and on the second data set.
     scale : float
         Scale of the noise.
     """
@@ -95,23 +95,26 @@ def laplace_ratio(out: Array, a: Array, b: Array, scale: float) -> float:
 
 
 def normal_ratio(out: Array, a: Array, b: Array, scale: float) -> float:
-    """Return the log likelihood ratio with normal noise."""
+    """Return the log-likelihood ratio of b against a with normal noise; see `laplace_ratio`."""
     return float(np.sum((out - (a + b) / 2) * (b - a)) / scale**2)
 
 
 def length_ratio(out: Array, a: Array, b: Array, scale: float) -> float:
-    """Return the log ratio with noise of density ``exp(-||y||_2 / scale)``, up to a factor."""
+    """Return the log-likelihood ratio of b against a, with noise y of l2 norm-based density.
+
+    The density is proportional to ``exp(-||y||_2 / scale)``; see `laplace_ratio`.
+    """
     return float(np.linalg.norm(out - a) - np.linalg.norm(out - b)) / scale
 
 
 def log_ratio_of(noise: Calibrated) -> Ratio:
-    """Return the log-likelihood ratio of one release with noise of this kind."""
+    """Return the function that computes the log-likelihood ratio of a release with this noise."""
     mechanism, multiplier = noise.mechanism, noise.multiplier
     if not isinstance(mechanism, Staircase):
         return laplace_ratio if mechanism.norm == 1 else normal_ratio
 
     def ratio(out: Array, a: Array, b: Array, scale: float) -> float:
-        """Return epsilon times the difference of levels, but for rounding to the grid."""
+        """Return the ratio: epsilon times the difference of the density's levels at a and b."""
         width, first = scale / multiplier, mechanism.first(multiplier)
         levels = [np.floor(np.abs(out - exact) / width + 1 - first) for exact in (a, b)]
         return float(np.sum(levels[0] - levels[1]) / multiplier)
@@ -120,7 +123,7 @@ def log_ratio_of(noise: Calibrated) -> Ratio:
 
 
 def _summed(observation: Observation, others: Sequence[Observation]) -> Observation:
-    """Return the sum of terms of one exchange, with the noise that it should have."""
+    """Return the sum of agents' releases in one message round, with the noise scale of the sum."""
     assert observation.grid is not None
     grid = replace(observation.grid, scale=observation.grid.scale * math.sqrt(1 + len(others)))
     return Observation(
@@ -133,7 +136,7 @@ def _summed(observation: Observation, others: Sequence[Observation]) -> Observat
     )
 
 
-# The most thresholds that are tried.
+# Largest number of thresholds that are tried.
 _THRESHOLDS = 200
 
 
@@ -142,16 +145,17 @@ def lower_bounds(
 ) -> tuple[float, float]:
     """Return lower bounds of epsilon and of the Gaussian mu, each wrong with probability `risk`.
 
-    A threshold is chosen on one half of the runs and tested on the other, where one-sided
+    A threshold is chosen on one half of the runs and tested on the other half. There, one-sided
     Clopper-Pearson bounds of both error rates hold together with probability 1 - risk.
 
     Parameters
     ----------
     scores, neighbor_scores : ndarray, shape (runs,)
-        Scores of runs on either data.
+        Scores of runs on the data, and on the neighbor's data.
     delta : float
         Delta of the bounded epsilon.
     risk : float
+        Probability that a bound does not hold.
     """
     epsilon, mu = (
         _tested(pick, scores, neighbor_scores, delta, risk) for pick in (_epsilon_of, _mu_of)
@@ -166,7 +170,10 @@ def _tested(
     delta: float,
     risk: float,
 ) -> float:
-    """Return the bound by `pick` from error rates, at the most promising threshold."""
+    """Return the bound that `pick` computes from error rates, at the best threshold.
+
+    One half of the runs chooses the threshold, and the other half bounds the error rates.
+    """
     half = scores.size // 2
     options = np.unique(np.concatenate([scores[:half], neighbor_scores[:half]]))
     thresholds = (options[1:] + options[:-1]) / 2 if options.size > 1 else options
@@ -189,9 +196,9 @@ def _rates(
     scores: Array, neighbor_scores: Array, thresholds: Array, flip: bool, risk: float
 ) -> tuple[Array, Array]:
     """Return lower bounds of true positive rates and upper bounds of false positive rates."""
-    if flip:  # the test for the other data
+    if flip:  # the test that low scores indicate the neighbor's data
         scores, neighbor_scores, thresholds = -neighbor_scores, -scores, -thresholds
-    # One call for all thresholds: its own checks take longer than its answers.
+    # One call for all thresholds, since scipy's checks take most of the time of a call.
     hits, false = (
         np.array([(side > t).sum() for t in thresholds]) for side in (neighbor_scores, scores)
     )

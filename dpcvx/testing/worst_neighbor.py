@@ -1,4 +1,4 @@
-"""Neighboring data that move a gradient far: what tests compare with. Not private."""
+"""Search for neighboring data that change a gradient by nearly the sensitivity. Not private."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ..sensitivity.norms import row_norms
 
 Array = NDArray[np.float64]
 
-# Up to this many columns, directions are started from a dense decomposition.
+# Largest number of columns for which a dense singular value decomposition gives directions.
 _DENSE = 2000
-# So many single entries are tried where no certificate tells which matters.
+# Number of single entries that are tried if no sensitivity was derived.
 _TRIED = 1000
-# Directions from which the worst change is searched, and steps of each search.
+# Number of initial directions of the search, and of its steps from each direction.
 _STARTS, _STEPS = 6, 50
-# Phases from which the worst change of complex data is searched, in half a turn.
+# Number of initial phases, in half a turn, of the search for complex data.
 _PHASES = 8
 _LARGE = 1e100
 
@@ -38,25 +38,29 @@ def worst_neighbor(
     people: Sequence[Codes | None] | None = None,
     statistic: Callable[[Sequence[Data]], Array] | None = None,
 ) -> list[Data]:
-    """Return data of a neighbor that moves the gradient far, under the declared adjacency.
+    """Return a neighbor's data, under the declared adjacency, that change the gradient strongly.
 
     Parameters
     ----------
     form : NormalForm
+        Objective of the agent.
     sensitivity : Sensitivity
+        Sensitivity of the agent's gradient.
     data : sequence of ndarray or csr_array
-        Flat column-major, one per private parameter, or sparse; the neighbor's are alike.
+        One array per private object, flat in column-major order, or sparse. The neighbor's data
+        have this form too.
     p : {1, 2}
+        Norm of changes of the gradient.
     people : sequence of ndarray or None, optional
-        Persons of the rows of each object, if the adjacency counts rows by person.
+        Person of each row, by object, if the adjacency counts rows by person.
     statistic : callable, optional
-        Returns what is released once of the data, to compare in place of gradients.
+        Function of the data that returns a one-time release, to compare in place of gradients.
     """
     points = _points(sensitivity.extent.lower.size)
     members = range(len(sensitivity.private))
     if sensitivity.asserted is None:
         jacobians = sensitivity.jacobians_at(points[1])
-    else:  # nothing was derived
+    else:  # a user-supplied sensitivity has no Jacobians
         jacobians = [
             max((_differences(form, sensitivity, data, k, x) for x in points), key=_size)
             for k in members
@@ -74,8 +78,8 @@ def worst_neighbor(
             change = _worst_change(_finite(J), sensitivity.private[k], p)
             candidates += [_moved(sensitivity, data, k, side * change) for side in (1.0, -1.0)]
     if not candidates:
-        # The certificate knows of nothing that matters, such as where the data themselves leave:
-        # they change as far as they may.
+        # The gradient does not depend on the data, for example if the data themselves are released.
+        # Change the data as far as the adjacency allows.
         candidates = [
             _moved(sensitivity, data, k, side * _worst_change(_unit(spec.size), spec, p))
             for k, spec in enumerate(sensitivity.private)
@@ -95,7 +99,7 @@ def gradient_gap(
     other: Sequence[Data],
     p: int,
 ) -> float:
-    """Return the distance of two data sets' gradients, at the further of two points."""
+    """Return the lp distance of two data sets' gradients, the larger one at two points."""
     n = sensitivity.extent.lower.size
     first, second = (form.bind(list(d), sensitivity.clips) for d in (data, other))
     with np.errstate(invalid="ignore"):
@@ -104,14 +108,17 @@ def gradient_gap(
 
 
 def _points(n: int) -> list[Array]:
-    """Return the points for comparisons of gradients."""
+    """Return the two points where gradients are compared."""
     return [np.zeros(n), np.sin(1.0 + np.arange(n))]
 
 
 def _differences(
     form: NormalForm, sensitivity: Sensitivity, data: Sequence[Data], k: int, x: Array
 ) -> sp.csr_array:
-    """Return the gradient's change per unit of change of each entry, from changes by the radius."""
+    """Return the gradient's derivative by each entry of private k, from differences at x.
+
+    Each entry is changed by the adjacency's radius.
+    """
     spec = sensitivity.private[k]
     columns = np.zeros((x.size, spec.size))
     if not isinstance(spec.adjacency, Within):
@@ -131,14 +138,14 @@ def _size(J: sp.csr_array) -> float:
 
 
 def _finite(J: sp.csr_array) -> sp.csr_array:
-    """Return the matrix up to a factor, with large numbers in place of non-finite entries."""
+    """Return the matrix scaled to entries of at most 1, after making non-finite entries large."""
     J = J.copy()
     J.data = np.clip(np.nan_to_num(J.data, nan=_LARGE), -_LARGE, _LARGE)
     return sp.csr_array(J / (float(np.abs(J.data).max(initial=0.0)) or 1.0))
 
 
 def _moved(sensitivity: Sensitivity, data: Sequence[Data], k: int, change: Array) -> list[Data]:
-    """Return data with private k changed, as far as its sign allows."""
+    """Return data with a change added to private k, then projected onto the declared sign."""
     other, spec, values = [*data], sensitivity.private[k], data[k]
     flat = values if isinstance(values, np.ndarray) else values.toarray().ravel(order="F")
     moved = flat + change
@@ -146,7 +153,7 @@ def _moved(sensitivity: Sensitivity, data: Sequence[Data], k: int, change: Array
         moved = np.maximum(moved, 0.0) if spec.sign == "nonneg" else np.minimum(moved, 0.0)
     if spec.psd:
         moved = _semidefinite(flat, change, spec)
-    # The rounding of large data may not lead out of the ball.
+    # Rounding of large data must not make the change larger than the adjacency allows.
     far = np.abs(moved - flat) > np.abs(change)
     moved = np.where(far, np.nextafter(moved, flat), moved)
     other[k] = moved if isinstance(values, np.ndarray) else sp.csr_array(spec.shaped(moved))
@@ -154,7 +161,7 @@ def _moved(sensitivity: Sensitivity, data: Sequence[Data], k: int, change: Array
 
 
 def _semidefinite(data: Array, change: Array, spec: PrivateSpec) -> Array:
-    """Return a change that keeps a matrix positive semidefinite: as given, or of one entry."""
+    """Return data plus the change, or plus a diagonal entry if that sum is not semidefinite."""
     if np.linalg.eigvalsh(spec.shaped(data + change))[0] >= 0:
         return data + change
     weight = np.abs(spec.shaped(change)).sum(axis=0)
@@ -163,7 +170,10 @@ def _semidefinite(data: Array, change: Array, spec: PrivateSpec) -> Array:
 
 
 def _telling(sensitivity: Sensitivity, k: int, p: int, people: Codes | None) -> list[list[int]]:
-    """Return records to try: the first, and the one with the largest constant part; or people's."""
+    """Return the groups of rows to change: single records, or all counted rows of one person.
+
+    They are the first record or person, and the one with the largest Jacobian.
+    """
     J, spec = sensitivity.jacobians[k], sensitivity.private[k]
     weights = np.ones(spec.shape[0]) if J.nnz == 0 else row_norms(J, spec, p)
     assert isinstance(spec.adjacency, Rows)
@@ -180,9 +190,9 @@ def _telling(sensitivity: Sensitivity, k: int, p: int, people: Codes | None) -> 
 def _other_records(
     sensitivity: Sensitivity, data: Sequence[Data], k: int, rows: list[int], identical: bool = False
 ) -> list[Data]:
-    """Return records with the parts in private k replaced by opposite ones, added, or removed.
+    """Return data with the given rows of records replaced by opposite ones, added, or removed.
 
-    `identical`: replaced by one record, opposite to the sum of all.
+    If `identical`, all rows in private k become one row, opposite to their sum.
     """
     other, spec = [*data], sensitivity.private[k]
     adjacency = spec.adjacency
@@ -192,7 +202,7 @@ def _other_records(
         for j, part in enumerate(sensitivity.private)
         if isinstance(part.adjacency, Rows) and part.adjacency.label == adjacency.label
     ]
-    # A record of which one part is zero is no absent one.
+    # A record is absent only if its parts in all private objects are zero.
     held = any(_row(data[j], sensitivity.private[j], i).any() for j in parts for i in rows)
     total = np.sum([_row(data[k], spec, i) for i in rows], axis=0)
     for i in rows:
@@ -207,7 +217,10 @@ def _other_records(
 
 
 def _opposite(row: Array, spec: PrivateSpec, adjacency: Rows) -> Array:
-    """Return a row as long as it may be, in the opposite direction, or of the declared sign."""
+    """Return a row of the largest allowed norm in the opposite direction.
+
+    With a declared sign, it is the row with its entries shifted, clipped to the allowed norm.
+    """
     if not row.any():
         return (
             adjacency.max_norm * (-1.0 if spec.sign == "nonpos" else 1.0) * np.eye(1, row.size)[0]
@@ -227,7 +240,7 @@ def _row(data: Data, spec: PrivateSpec, i: int) -> Array:
 
 
 def _with_row(data: Data, spec: PrivateSpec, i: int, row: Array) -> Data:
-    """Return a copy with another row i."""
+    """Return a copy of the data with row i replaced."""
     if isinstance(data, np.ndarray):
         changed = data.copy()
         changed[np.arange(i, spec.size, spec.shape[0])] = row
@@ -241,7 +254,7 @@ def _unit(size: int) -> sp.csr_array:
 
 
 def _worst_change(J: sp.csr_array, spec: PrivateSpec, p: int) -> Array:
-    """Return a change within the adjacency that moves ``J d`` far: the best of several ascents."""
+    """Return a change d within the adjacency with a large ``J d``: the best of several ascents."""
     adjacency = spec.adjacency
     assert isinstance(adjacency, Within)
     if isinstance(adjacency, ComplexWithin) and adjacency.norm != 2:
@@ -261,10 +274,10 @@ def _worst_change(J: sp.csr_array, spec: PrivateSpec, p: int) -> Array:
 
 
 def _worst_phases(J: sp.csr_array, spec: PrivateSpec, adjacency: ComplexWithin, p: int) -> Array:
-    """Return `_worst_change` of complex data, whose entries may change at any phase.
+    """Return `_worst_change` for complex data, whose entries may change with any phase.
 
-    The stored numbers are the real entries, all real parts of the others, and their imaginary
-    parts. Each entry moves in the plane, by a bounded modulus.
+    The stored numbers are the real entries, then the real parts of all other entries, then their
+    imaginary parts. The modulus of each entry's change is bounded.
     """
     real = spec.shape[0] if adjacency.hermitian else 0
     pairs = (spec.size - real) // 2
@@ -279,7 +292,7 @@ def _worst_phases(J: sp.csr_array, spec: PrivateSpec, adjacency: ComplexWithin, 
         return np.concatenate([by_entry, by_entry[real:]])
 
     def unit(direction: Array) -> Array:
-        # Entries without a direction of their own take that of equal parts.
+        # Entries without a direction get equal real and imaginary parts.
         idle = spread(moduli(direction) == 0)
         direction = np.where(idle, 1.0, direction)
         return direction / spread(moduli(direction))
@@ -289,7 +302,7 @@ def _worst_phases(J: sp.csr_array, spec: PrivateSpec, adjacency: ComplexWithin, 
     for angle in np.pi * np.arange(_PHASES) / _PHASES:
         change = np.ones(spec.size)
         change[first], change[second] = np.cos(angle), np.sin(angle)
-        if alone:  # of the entry that moves farthest at this phase
+        if alone:  # only one entry changes: the one with the largest effect at this phase
             effects = abs(_entries(J, change, real, pairs))
             sizes = effects.sum(axis=0) if p == 1 else np.sqrt(effects.power(2).sum(axis=0))
             change = change * spread(np.eye(1, real + pairs, int(np.argmax(sizes))).ravel())
@@ -309,14 +322,17 @@ def _worst_phases(J: sp.csr_array, spec: PrivateSpec, adjacency: ComplexWithin, 
 
 
 def _entries(J: sp.csr_array, change: Array, real: int, pairs: int) -> sp.csr_array:
-    """Return the effect of each complex entry's change, a column per entry."""
+    """Return the effects on ``J d`` of each complex entry's change, one column per entry."""
     parts = sp.csr_array(J @ sp.diags_array(change))
     planar = parts[:, real : real + pairs] + parts[:, real + pairs :]
     return sp.csr_array(sp.hstack([parts[:, :real], planar]))
 
 
 def _ascent(J: sp.csr_array, direction: Array, box: bool, p: int) -> Array:
-    """Alternate between the best unit change for a direction and the direction of its effect."""
+    """Return a unit change d with a large ``J d``, by alternating maximization from a direction.
+
+    Each step takes the gradient of the norm at the best unit change as the next direction.
+    """
 
     def unit() -> Array:
         if box:
