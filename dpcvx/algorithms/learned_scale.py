@@ -206,7 +206,7 @@ class ScaleQuestion(AtPoint):
     unit : float
         Unit of the sums of curvatures, or weight of a record in a count.
     sums : SecretSum or None
-        Secret sum of the answers; None if the server side adds up.
+        Secure aggregation of the answers; None if the server side adds up.
     """
 
     what: str

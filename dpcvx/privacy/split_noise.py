@@ -155,6 +155,7 @@ def require_three(agents: int) -> None:
     Raises
     ------
     ModelError
+        If there are fewer than three agents.
     """
     if agents < 3:
         raise ModelError(
