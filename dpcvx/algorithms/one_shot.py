@@ -83,10 +83,10 @@ class OneShotServer:
     pool : Pool or None
         Server side of secure aggregation of the linear coefficients; None without `sharing`.
     curvatures : tuple of csr_array
-        Second derivatives that the data add, by agent, with `sharing`: the linear coefficients are
-        summed in secret, and the second derivatives are not.
+        Second derivatives that the data add, by agent, with `sharing`: secure aggregation sums the
+        linear coefficients only, and the server side receives the second derivatives.
     moments : MomentSum or None
-        Summands and reader of the secret sum, if second moments are summed.
+        Summands and reader of the aggregated sum, if second moments are summed.
     missed : dict of str to ndarray
         Slack in constraints with private data, by name, if a slack penalty allows it.
     explained : float
@@ -303,7 +303,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return SolverChoice(self.solver, tuple(self.solver_options))  # pyright: ignore[reportArgumentType]
 
     def propose(self, facts: PublicFacts) -> OneShot:
-        """Return the method with the range and the grid of the secret sum filled in.
+        """Return the method with range and grid of its secure aggregation filled in.
 
         Refuse second moments of objectives that differ, and a solver that cannot solve the model.
         """
