@@ -28,16 +28,16 @@ Array = NDArray[np.float64]
 
 # Floating-point results are rounded up by this factor before they are called bounds.
 _UP = 1 + 1e-9
-# Balls of the ladder around 0 until the radius has doubled.
+# Number of balls around 0 per doubling of the radius.
 _RUNGS = 4
-# Of the bound over the set, the least that a ball may leave: next to 0, what one change does may be
-# less than the rounding of public terms that it is added to.
+# Least bound over a ball, relative to the bound over the set: near 0, the effect of one change may
+# be smaller than the rounding of public terms that it is added to.
 _LEAST = 2.0**-10
-# The least radius but 0: squares of it, and of rows times it, are numbers, so that kinks count.
+# Least positive radius: squares of it, and of rows times it, do not underflow, so kinks count.
 _NARROWEST = 1e-60
-# Points farther out have no ball.
+# Largest radius; points farther out have no ball.
 _WIDEST = 2.0**1000
-# All radii but 0, from the first that is not below the least.
+# All positive radii, in ascending order.
 _LADDER = np.array(
     [
         2.0 ** (k / _RUNGS)
@@ -58,17 +58,18 @@ class Sensitivity:
     jacobians : tuple of csr_array or csc_array, each of shape (n, size of the private parameter)
         Jacobians of the terms with a constant Jacobian.
     terms : tuple of str
-        Atoms of those terms, as users write them.
+        Atoms of these terms, as users write them.
     weights : Weights or None
-        Weights of the terms that are linear in the data, with a Jacobian that depends on the point.
+        Terms with private weights, which are linear in the data with a Jacobian that depends on
+        the point.
     records : tuple of Contributions
-        Contributions of the other terms, one per kind of record.
+        Contributions of all other terms, one object per label of records.
     extent : Extent
         Extent of the points: the agent's set, as far as closed forms know it.
     clips : tuple of Clip
         Clips of the contributions of `records`, one each; empty if they are not clipped.
     asserted : Asserted or None
-        Replaces everything that was derived.
+        User-supplied bound that replaces everything derived.
     independent : tuple of str
         Private objects that no term of the objective holds together with a variable: the gradient
         does not depend on them.
@@ -96,7 +97,7 @@ class Sensitivity:
 
     @property
     def splits(self) -> bool:
-        """Return whether the private part of the gradient leaves by itself."""
+        """Return whether the private part J d of the gradient is released by itself."""
         return self.constant and any(J.nnz for J in self.jacobians)
 
     @property
@@ -117,15 +118,16 @@ class Sensitivity:
 
     @property
     def clips_alone(self) -> bool:
-        """Return whether the gradient is made of clipped contributions and of public terms."""
+        """Return whether the gradient is a sum of clipped contributions and public terms alone."""
         others = self.weights is not None or any(J.nnz for J in self.jacobians)
         return bool(self.clips) and self.asserted is None and not others
 
     @property
     def change_by_clips(self) -> float:
-        """The l2 norm of one change by the clips alone, however steep the losses are.
+        """Bound of the gradient's l2 change by one change of the data, from the clips alone.
 
-        A contribution is at most its clip long, and so is that of the record that takes its place.
+        A record's contribution has at most the norm of its clip, whatever the loss is, and so has
+        the contribution of a record that replaces it.
         """
         pairs = zip(self.records, self.clips, strict=bool(self.clips))
         return _UP * max((self._of_clip(task, clip) for task, clip in pairs), default=0.0)
@@ -137,15 +139,15 @@ class Sensitivity:
 
     @property
     def moved_records(self) -> int:
-        """Return the most records, with losses bounded one by one, that one change moves."""
+        """Largest number of records in the losses of `records` that one change moves."""
         moved = (self.adjacency_of(task).moved_rows(task.count) for task in self.records)
         return max(moved, default=0)
 
     def clips_keep_convexity(self, form: NormalForm) -> bool:
-        """Return whether clipped gradients belong to convex functions, no less smooth.
+        """Return whether clipped gradients are gradients of convex functions, no less smooth.
 
-        Those of a convex loss of one score per record do: the slope in the score is monotone, and
-        stays so when it is cut off. Those of several scores may not.
+        They are for a convex loss of one score per record: its derivative in the score is monotone,
+        and clipping keeps it monotone. For losses of several scores they may not be.
         """
         return all(clip.scores(form) == 1 for clip in self.clips)
 
@@ -165,7 +167,7 @@ class Sensitivity:
 
     @property
     def varies(self) -> bool:
-        """Return whether the bound depends on where the points lie."""
+        """Return whether the bound depends on the point of the gradient."""
         moving = self.weights is not None or (bool(self.records) and not self.clips)
         return moving and self.asserted is None
 
@@ -195,11 +197,11 @@ class Sensitivity:
         return self._bound(p, scale, x)
 
     def near(self, p: int, x: Array, scale: Array | None = None) -> float:
-        """Return the lowest known bound at the point x, which is public; parameters as of `bound`.
+        """Return the lowest known bound at the public point x; see `bound` for parameters.
 
         The bound is the lower one of two. The first holds over the agent's set, if x is in it. The
         second, if records are read, holds over a ball around 0 that contains x: most losses are
-        steeper farther out. If both are infinite, the bound is that at x itself.
+        steeper farther out. If both are infinite, the bound is computed at x itself.
         """
         equal, value = scale is None or np.ptp(scale) == 0, math.inf
         inside = (self.varies or self.flattens) and self.extent.contains(x)
@@ -213,7 +215,7 @@ class Sensitivity:
         return value if value < math.inf else self.bound(p, scale, x).value
 
     def alike(self, p: int, points: Array) -> NDArray[np.intp]:
-        """Return the labels of points: those with one label have one `near`, without a scale.
+        """Return labels of points: `near`, without a scale, is equal for points with equal labels.
 
         Parameters
         ----------
@@ -249,12 +251,12 @@ class Sensitivity:
         return bool(self.records) and self.weights is None and self.asserted is None
 
     def _around(self, p: int, x: Array, inside: bool) -> float:
-        """Return the bound over the least ball, of a ladder of balls around 0, that contains x."""
+        """Return the bound over the smallest ball of the ladder around 0 that contains x."""
         radius = float(_rungs(x[np.newaxis])[0]) if self.flattens else math.inf
         if radius == math.inf:
             return math.inf
         inside_ball, over_all = self._over_ball(p, radius, inside), self.bound(p).value
-        # 0 says that data do not matter at all, and then what is public leaves in their place.
+        # A bound of 0 stays 0: data do not matter then, and the gradient is public.
         return (
             max(inside_ball, _LEAST * over_all)
             if 0 < inside_ball and over_all < math.inf
@@ -276,7 +278,7 @@ class Sensitivity:
     @cached_property
     def bounds(self) -> dict[int | tuple[int, float, bool], Bound]:
         """Return the store of `bound` and `near`, by norm, and by norm and ball."""
-        # One takes milliseconds, and runs stay on few balls: public, and the same whoever asks.
+        # A bound takes milliseconds, and runs need few balls. All bounds are public.
         return {}
 
     def _bound(self, p: int, scale: Array | None, x: Array | None) -> Bound:
@@ -288,7 +290,7 @@ class Sensitivity:
         where = None if x is None else Extent.at(x)
         best = self._over_changes(p, self.jacobians_at(x, scale), scale, where)
         if p == 1 and scale is not None:
-            # Few entries that count cannot change by more than these allow.
+            # The l1 norm of k entries is at most sqrt(k) times their l2 norm.
             other = math.sqrt(np.count_nonzero(scale)) * self._bound(2, scale, x).value
             best = min(best, Bound(other * _UP, False), key=lambda bound: bound.value)
         return best
@@ -300,7 +302,7 @@ class Sensitivity:
         scale: Array | None,
         where: Extent | None,
     ) -> Bound:
-        """Return the bound over all single changes, given the constant part's Jacobians."""
+        """Return the bound over all single changes, given the Jacobians of all linear terms."""
         worst = Bound(0.0, True)
         for spec, J in zip(self.private, jacobians, strict=True):
             if not np.isfinite(J.data).all():
@@ -340,7 +342,7 @@ class Sensitivity:
         Parameters
         ----------
         maps : sequence of csr_array, each of shape (m, size of the private parameter)
-            M, linear in the data of gradients with a constant Jacobian.
+            The matrices M_k; the gradient has to have a constant Jacobian.
         p : {1, 2}
         """
         self._require_constant()
@@ -348,7 +350,7 @@ class Sensitivity:
 
     @property
     def changes(self) -> float:
-        """So many changes lead from any data to zeros; infinite if no number does."""
+        """Number of single changes that lead from any data to zeros; infinite if no number does."""
         if self.asserted is not None or self.clips:  # what is clipped at zeros is not known here
             return math.inf
         counts: dict[str, float] = {}
@@ -359,14 +361,14 @@ class Sensitivity:
         return sum(counts.values())
 
     def slope(self, data: Sequence[Array]) -> Array:
-        """``J d``, for gradients with a constant Jacobian."""
+        """Return ``J d``, for gradients with a constant Jacobian."""
         total = np.zeros(self.extent.lower.size)
         for J, d in zip(self.jacobians, data, strict=True):
             total += J @ d
         return total
 
     def jacobians_at(self, x: Array | None, scale: Array | None = None) -> list[Sparse]:
-        """Return the constant Jacobians plus those of weights at x, with weighted rows."""
+        """Return the Jacobians of all linear terms at x, with rows multiplied by `scale`."""
         jacobians: list[Sparse] = list(self.jacobians)
         if self.weights is not None and x is not None:
             pairs = zip(jacobians, self.weights.jacobians(x), strict=True)
@@ -382,7 +384,7 @@ class Sensitivity:
         scale: Array | None,
         where: Extent | None,
     ) -> dict[str, Bound]:
-        """Return a bound of one change of records, or of one person's, by kind."""
+        """Return, by label, a bound of the gradient's change if one record, or person, changes."""
         total: dict[str, Array] = {}
         parts: dict[str, list[Sparse]] = {}
         several = self._several
@@ -393,7 +395,7 @@ class Sensitivity:
                 total[label] = total.get(label, 0.0) + share
                 parts.setdefault(label, []).append(J)
         tight = {label: len(parts[label]) == 1 and label not in several for label in total}
-        for spec in self.private:  # a sign keeps a row from its opposite
+        for spec in self.private:  # rows of one sign cannot be opposite to each other
             if isinstance(spec.adjacency, Rows) and spec.sign and spec.size > spec.shape[0]:
                 tight[spec.adjacency.label] = False
         for task in self.records:
@@ -417,7 +419,7 @@ class Sensitivity:
 
     @cached_property
     def _several(self) -> dict[str, tuple[Rows, int]]:
-        """Return kinds of records, with their number, if one change moves several of them."""
+        """Adjacency and number of records, by label, if one change moves several records."""
         return {
             spec.adjacency.label: (spec.adjacency, spec.shape[0])
             for spec in self.private
@@ -425,7 +427,7 @@ class Sensitivity:
         }
 
     def adjacency_of(self, task: Contributions) -> Rows:
-        """Return the neighboring relation of these records."""
+        """Return the neighboring relation of the records of `task`."""
         adjacency = self.private[task.members[0]].adjacency
         assert isinstance(adjacency, Rows)
         return adjacency
@@ -437,11 +439,12 @@ class Sensitivity:
         scale: Array | None = None,
         where: Extent | None = None,
     ) -> Array:
-        """Return a bound of the gradient's change, for a change of each record.
+        """Return, per record, a bound of the gradient's change if this record changes.
 
         Parameters
         ----------
         task : Contributions
+            Terms that read the records.
         p, scale
             Arguments of `bound`.
         where : Extent, optional
@@ -462,7 +465,7 @@ class Sensitivity:
         scale: Array | None = None,
         where: Extent | None = None,
     ) -> float:
-        """Return the largest of `record_change` over all records; parameters as there."""
+        """Return the largest of `record_change` over all records; see there for parameters."""
         if self.clips:
             return largest_of(self.record_change(task, p, scale, where))
         removed = self.adjacency_of(task).relation != "replace_one"
@@ -472,7 +475,7 @@ class Sensitivity:
             return math.inf
 
     def largest_contribution(self, task: Contributions) -> float:
-        """Return the largest l2 norm of what one record adds to the gradient, clips apart."""
+        """Return the largest l2 norm of one record's contribution, before clipping."""
         try:
             return task.largest(2, self.extent)
         except Unbounded:
@@ -486,7 +489,7 @@ class Sensitivity:
         where: Extent | None,
         removed: bool,
     ) -> Array:
-        """Return a bound of each record's change, with contributions clipped."""
+        """Return `record_change` for clipped contributions; `removed` as in `Contributions`."""
         peak = 1.0 if scale is None else float(scale.max())
         spread = 1.0 if p == 2 else math.sqrt(self.extent.lower.size)
         clip = self.clips[self.records.index(task)]
@@ -513,21 +516,21 @@ class Sensitivity:
 
 
 def _with_rows(J: Sparse, scale: Array) -> Sparse:
-    """J with its rows multiplied by the scale, faster than by a product of matrices."""
+    """Return J with rows multiplied by the scale, faster than by a product of matrices."""
     by_column = isinstance(J, sp.csc_array)
     weights = scale[J.indices] if by_column else np.repeat(scale, np.diff(J.indptr))
-    with np.errstate(all="ignore"):  # infinite slopes are judged later
+    with np.errstate(all="ignore"):  # infinite derivatives are handled later
         values = np.where(weights == 0, 0.0, J.data * weights)
     scaled = type(J)((values, J.indices, J.indptr), shape=J.shape)
     return scaled if scale.all() else without_zeros(scaled)
 
 
 def _rungs(points: Array) -> Array:
-    """Return the radii of the balls of the ladder for points; infinite where there is none."""
+    """Return the radius of each point's smallest ball of the ladder; infinite if it has none."""
     peaks = np.abs(points).max(axis=1, initial=0.0)
-    with np.errstate(all="ignore"):  # of points at 0, which are looked at last
+    with np.errstate(all="ignore"):  # 0 / 0 for points at 0, which are set last
         scaled = points / peaks[:, np.newaxis]
-        # Products of vectors, which are rounded as for a point by itself.
+        # Vector by vector, so that sizes are rounded as for a single point.
         sizes = np.maximum(np.sqrt(np.vecdot(scaled, scaled)) * peaks * _UP, _NARROWEST)
     rungs = np.full(peaks.size, math.inf)
     near = np.isfinite(peaks) & (sizes <= _WIDEST)

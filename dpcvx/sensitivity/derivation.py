@@ -50,11 +50,11 @@ def derive(
     owner : str
         Name of the agent, for messages.
     extent : callable
-        Returns the extent of its set; called if it is needed.
+        Function that returns the extent of the agent's set, called if it is needed.
     clip : float, optional
-        Contributions of single records are clipped to this l2 norm; not at all if it is infinite.
+        Largest l2 norm of a single record's contribution, for clipping; infinite for no clipping.
     asserted : Asserted, optional
-        Taken instead of a derivation.
+        User-supplied bound that replaces the derivation.
 
     Raises
     ------
@@ -136,13 +136,13 @@ class _Sorted:
     jacobians : tuple of csr_array or csc_array
         Jacobians of the terms with a constant Jacobian, one per private parameter.
     names : tuple of str
-        Their atoms.
+        Atoms of these terms, as users write them.
     weighing : list of Term
-        Private weights of functions of x.
+        Terms with private weights of functions of x.
     records : dict
-        Losses of records, by label.
+        Terms that are losses of records, by label.
     met : set of int
-        Private parameters that stand next to variables.
+        Indices of private parameters in terms with variables.
     """
 
     jacobians: tuple[Sparse, ...]
@@ -159,10 +159,10 @@ class _Sorted:
 
 
 def _covered(form: NormalForm, clips: Sequence[Clip]) -> list[Atom]:
-    """Return products whose own cotangents are clipped, with all that comes back to them.
+    """Return products whose whole cotangents are clipped.
 
-    A linear term of such a product, as ``- cp.sum(X @ w)`` beside ``cp.sum(cp.exp(X @ w))``, is a
-    part of the contributions that clips shorten.
+    A linear term of such a product, such as ``- cp.sum(X @ w)`` next to ``cp.sum(cp.exp(X @ w))``,
+    is a part of the clipped contributions.
     """
     return [form.atoms[clip.atom] for clip in clips if clip.beside is None]
 
@@ -216,7 +216,7 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 def _vanished(owner: str, names: Sequence[str], atoms: Sequence[str]) -> PrivacyError:
-    """Return the error for data that stand next to variables and seem not to matter."""
+    """Return the error for data in terms with variables whose derived sensitivity is 0."""
     return PrivacyError(
         f"Private {_quoted(names)} of agent '{owner}' and variables meet in {', '.join(atoms)}, "
         "yet the derived sensitivity is 0, so the gradient would leave without noise. Remove the "
@@ -227,7 +227,7 @@ def _vanished(owner: str, names: Sequence[str], atoms: Sequence[str]) -> Privacy
 
 
 def _many_records(form: NormalForm, term: Term, on_d: frozenset[int]) -> bool:
-    """Return whether a term has so many weights that each is bounded as a part of its record."""
+    """Return whether a term has too many private weights, so records' contributions are bounded."""
     rows = all(isinstance(form.private[k].adjacency, Rows) for k in on_d)
     many = sum(form.private[k].size for k in on_d) > LARGEST
     return rows and many and not is_private_quadratic(form, term)
@@ -292,7 +292,7 @@ def _check_complex(form: NormalForm, owner: str) -> None:
 
 
 def _check_records(form: NormalForm, owner: str) -> None:
-    """Refuse parts of the same records that disagree, and others beside the rows of one person."""
+    """Refuse inconsistent parts of the same records, and other data next to one person's rows."""
     whole = [
         isinstance(spec.adjacency, Rows) and spec.adjacency.max_rows_per_person == "all"
         for spec in form.private

@@ -2,28 +2,29 @@ r"""Estimates of values that were released with noise, from public priors of the
 
 A statistic :math:`\theta` is released as :math:`y = \theta + \xi`, with noise of variance
 :math:`\sigma^2` in every component. If the gradient is affine in the data, the objective is linear
-in :math:`\theta` but for public terms. No use of y then lowers the expected objective more than the
-posterior mean :math:`E[\theta \mid y]` does. With a prior :math:`\theta \sim N(\mu, C)` and normal
-noise it is
+in :math:`\theta`, apart from public terms. No function of y then lowers the expected objective more
+than the posterior mean :math:`E[\theta \mid y]` does. With a prior :math:`\theta \sim N(\mu, C)`
+and normal noise it is
 
 .. math:: y - A (y - \mu), \qquad A = \sigma^2 (C + \sigma^2 I)^{-1},
 
-and for other noise that is the best of all linear estimates. If C is infinite, A is zero. For
-entries with Laplace noise of scale b and spread t the posterior mean is, with :math:`r = (y - \mu)
-/ t`,
+and for other noise this is the best of all linear estimates. If C is infinite, A is zero. For an
+entry with Laplace noise of scale b and a prior standard deviation t, the posterior mean is, with
+:math:`r = (y - \mu) / t`,
 
 .. math:: \mu + \frac{t^2}{b} \tanh \tfrac12 \left[
     \log \operatorname{erfcx} \frac{t / b - r}{\sqrt 2}
     - \log \operatorname{erfcx} \frac{t / b + r}{\sqrt 2} \right].
 
-Expectations may be wrong. No estimate moves y by more than `LIMIT` standard deviations of the
-noise, so that at worst the mean square error is :math:`1 + \mathrm{LIMIT}^2` times that of y where
-components are estimated one by one, or noise is normal, and never more than
-:math:`(1 + \mathrm{LIMIT})^2` times. Without a spread, James and Stein's estimate is never worse
-than y for normal noise, and less than four times as bad for any noise. Proxy data may have another
-level than the data: y is then moved towards the multiple :math:`c \mu` that is closest to it. The
-part of y along :math:`\mu` stays, and the estimate of James and Stein is applied to the rest, whose
-noise is independent of that part. The same bounds hold. Proofs: docs/privacy/proofs.md.
+Priors may be wrong. No estimate moves y by more than `LIMIT` standard deviations of the noise. So
+at worst the mean square error is :math:`1 + \mathrm{LIMIT}^2` times the error of y if components
+are estimated one by one, or noise is normal, and never more than :math:`(1 + \mathrm{LIMIT})^2`
+times. Without a standard deviation in the prior, the James-Stein estimate is used. Its error is at
+most the error of y for normal noise, and less than four times as large for any noise. Proxy data
+may have another level than the data: y is then moved towards the multiple :math:`c \mu` that is
+closest to it. The part of y along :math:`\mu` stays, and the James-Stein estimate is applied to the
+rest, whose noise is independent of that part. The bounds hold here, too. Proofs:
+docs/privacy/proofs.md.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ from scipy.special import erfc, erfcx
 Array = NDArray[np.float64]
 
 LIMIT = 2.0
-# A spread of more scales of the noise says nothing about it.
+# Largest prior standard deviation, in those of the noise, that is any information on the data.
 _VAGUE = 1e6
-# Directions of smaller singular values, relative to the largest, are none.
+# Singular values below this share of the largest count as zero.
 _RANK = 1e-9
 
 
@@ -51,7 +52,7 @@ class Estimate(Protocol):
 
     @property
     def left(self) -> Array:
-        """Return the expected remaining covariance of the noise, over its variance.
+        """Return the expected covariance of the noise after the estimate, over its variance before.
 
         The shape is (r,) for a diagonal matrix, or (r, r).
         """
@@ -62,22 +63,22 @@ class Estimate(Protocol):
         ...
 
     def remaining(self, released: Array) -> Array | float:
-        """Return the standard deviation that is expected to be left of the noise, over its own."""
+        """Return the noise's expected standard deviation after the estimate, relative to before."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class EntrywiseMean:
-    """The posterior mean of components that are independent, one by one.
+    """Posterior mean of independent components, computed one by one.
 
     Attributes
     ----------
     mean, spread : ndarray, shape (r,)
-        Spreads may be infinite, or 0.
+        Prior means and standard deviations, which may be infinite, or 0.
     deviation : float
         Standard deviation of the noise.
     laplace : bool
-        Whether the noise is that, or else normal.
+        Whether the noise is Laplace noise; otherwise it is normal.
     """
 
     mean: Array
@@ -87,7 +88,7 @@ class EntrywiseMean:
 
     @property
     def left(self) -> Array:
-        """Return the remaining share of the variance of normal noise; less of Laplace noise."""
+        """Return the remaining share of the variance for normal noise; it is less for Laplace."""
         return 1 / (1 + (self.deviation / np.maximum(self.spread, self._least)) ** 2)
 
     @property
@@ -107,12 +108,12 @@ class EntrywiseMean:
         return released - np.clip(move, -most, most)
 
     def remaining(self, released: Array) -> Array | float:
-        """Return the remaining standard deviation, equal for all released values."""
+        """Return the square root of `left`, equal for all released values."""
         return np.sqrt(self.left)
 
 
 def _laplace(away: Array, spread: Array, deviation: float) -> Array:
-    """Return the posterior mean for a mean of zero."""
+    """Return the posterior mean for Laplace noise and a prior mean of zero."""
     scale = deviation / math.sqrt(2)
     spread = np.minimum(spread, _VAGUE * deviation)
     ratio, position = spread / scale, away / spread
@@ -130,7 +131,7 @@ def _log_erfcx(x: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    r"""The best linear estimate of components with a common expectation."""
+    r"""Best linear estimate of components with a joint prior."""
 
     mean: Array  # shape (r,)
     pull: Array  # shape (r, r); A, symmetric
@@ -151,7 +152,7 @@ class Linear:
 
 @dataclass(frozen=True, eq=False)
 class JamesStein:
-    r"""The estimate of James and Stein with a positive part.
+    r"""Positive-part James-Stein estimate, which moves released values towards a public mean.
 
     Attributes
     ----------
@@ -159,11 +160,11 @@ class JamesStein:
     deviation : float
         Standard deviation of the noise.
     dimension : float
-        :math:`\operatorname{tr} \Omega / \lambda_{\max}(\Omega)`, above 2: r, less where some
-        directions count more than others.
+        Effective dimension :math:`\operatorname{tr} \Omega / \lambda_{\max}(\Omega)`, above 2: r if
+        all directions count equally, else less.
     fitted : bool
-        Whether the target is the multiple of `mean` that is closest to what was released; Omega is
-        then that of the directions at right angles to `mean`.
+        Whether the target is the multiple of `mean` that is closest to the released values; Omega
+        then covers the directions orthogonal to `mean` only.
     """
 
     mean: Array
@@ -173,7 +174,7 @@ class JamesStein:
 
     @property
     def left(self) -> Array:
-        """Return ones: no share of the noise is known to go."""
+        """Return ones: no reduction of the noise is known in advance."""
         return np.ones(self.mean.size)
 
     def __call__(self, released: Array) -> Array:
@@ -188,25 +189,25 @@ class JamesStein:
         return released - self._level(released) * self.mean
 
     def _part(self, released: Array) -> float:
-        """Return the share of the way to the target."""
+        """Return the share of the way to the target that released values are moved."""
         away = self._away(released) / self.deviation
         squares = float(away @ away)
         return min(1.0, (self.dimension - 2) / squares) if squares > 0 else 1.0
 
     def _level(self, released: Array) -> float:
-        """Return the factor of the mean."""
+        """Return the factor c of the mean in the target."""
         squares = float(self.mean @ self.mean)
         return float(released @ self.mean) / squares if self.fitted and squares > 0 else 1.0
 
 
 def pull_of(K: Array, spread: Array, variance: float) -> Array:
-    """Return A for a statistic K d of independent data, shape (r, r).
+    """Return the matrix A of `Linear` for a statistic K d of independent data, shape (r, r).
 
     Parameters
     ----------
     K : ndarray, shape (r, N)
     spread : ndarray, shape (N,)
-        Infinite where nothing is expected.
+        Prior standard deviations of the data, infinite for entries without a prior.
     variance : float
         Variance of the noise in each component.
     """
@@ -222,20 +223,20 @@ def pull_of(K: Array, spread: Array, variance: float) -> Array:
 
 
 def across(back: Array, mean: Array) -> Array:
-    """B on the directions of the statistic at right angles to a mean, shape (n, r)."""
+    """Return B on the directions of the statistic that are orthogonal to a mean, shape (n, r)."""
     squares = float(mean @ mean)
     return back - np.outer(back @ mean, mean) / squares if squares > 0 else back
 
 
 def dimension_of(back: Array, influence: Array | None) -> float:
-    r"""Return the trace over largest eigenvalue of :math:`\Omega = B' W B`; 0 if it is zero.
+    r"""Return the trace of :math:`\Omega = B' W B` over its largest eigenvalue; 0 if it is zero.
 
     Parameters
     ----------
     back : ndarray, shape (n, r)
-        B: from the statistic to the slope.
+        The matrix B, from the statistic to the linear coefficient.
     influence : ndarray, shape (n, n), or None
-        W; None where it is not known: all components of the statistic count alike then.
+        The matrix W; if None, all components of the statistic count equally.
     """
     if influence is None:
         return float(back.shape[1])
@@ -244,7 +245,7 @@ def dimension_of(back: Array, influence: Array | None) -> float:
 
 
 def weights_of(back: Array, influence: Array | None) -> Array:
-    r""":math:`\Omega` with trace one; parameters as of `dimension_of`."""
+    r"""Return :math:`\Omega` scaled to trace 1; see `dimension_of` for parameters."""
     r = back.shape[1]
     if influence is not None:
         matrix = back.T @ influence @ back
@@ -254,7 +255,7 @@ def weights_of(back: Array, influence: Array | None) -> Array:
 
 
 def _weighed(back: Array, influence: Array) -> Array:
-    """Return the smaller of the two matrices that have the eigenvalues of Omega, but for zeros."""
+    """Return Omega, or a smaller matrix with equal nonzero eigenvalues."""
     if back.shape[1] <= back.shape[0]:
         return back.T @ influence @ back
     values, vectors = np.linalg.eigh(influence)

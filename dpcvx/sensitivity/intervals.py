@@ -1,7 +1,4 @@
-"""Intervals of the entries of vectors, each with the record that the entry reads.
-
-Properties of atoms on intervals, and of the shapes of their arguments.
-"""
+"""Intervals of vectors' entries, each with the record that the entry depends on ("reads")."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ Index = NDArray[np.intp]
 
 
 class Unbounded(Exception):
-    """An atom through which one record's contribution cannot be followed."""
+    """Error for an atom that keeps a record's contribution from being bounded."""
 
     def __init__(self, atom: str, why: str) -> None:
         super().__init__(atom, why)
@@ -30,7 +27,7 @@ class Unbounded(Exception):
 
 
 def shape_of(u: Combination, side: int) -> tuple[int, int]:
-    """Return the shape of a factor of a matrix product."""
+    """Return the shape of a product's left (0) or right (1) factor as a matrix."""
     if len(u.shape) == 2:
         return u.shape[0], u.shape[1]
     return (1, u.h.size) if side == 0 else (u.h.size, 1)
@@ -54,7 +51,10 @@ def turned(u: Combination, shape: tuple[int, int]) -> Combination:
 
 
 def groups_of(atom: Atom, size: int) -> Index | None:
-    """Return the entry of a reduction's value that each entry of its argument goes into."""
+    """Return, per entry of a reduction's argument, the entry of the value that depends on it.
+
+    The result is None for other atoms.
+    """
     if atom.rule.rows != "line":
         return None
     axis, keepdims = atom.data[-2:]
@@ -67,7 +67,7 @@ def groups_of(atom: Atom, size: int) -> Index | None:
 
 
 def read_by(form: NormalForm, terms: Sequence[Term]) -> set[int]:
-    """Return the indices of the atoms of some terms and of all that they are evaluated from."""
+    """Return the indices of the atoms of some terms, and of all atoms that these depend on."""
     index = {id(atom): j for j, atom in enumerate(form.atoms)}
     readers: set[int] = set()
     left = [index[id(term.atom)] for term in terms]
@@ -79,19 +79,19 @@ def read_by(form: NormalForm, terms: Sequence[Term]) -> set[int]:
     return readers
 
 
-# In place of a record: an entry that reads none, and one that reads several.
+# Owners of an entry that depends on no record, and of one that depends on several.
 PUBLIC, MIXED = -1, -2
-# Of sums, relative to their largest summand: more than floating point leaves.
+# Bound of the rounding errors of sums, relative to their largest summand.
 ROUNDING = 1e-9
-# Rows of a matrix that are summed at once.
+# Number of rows of a matrix that are summed at once.
 _ROWS = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
 class Range:
-    """Intervals of entries, and the record that each reads (or `PUBLIC`, or `MIXED`).
+    """Intervals of entries, and the record that each depends on (or `PUBLIC`, or `MIXED`).
 
-    `norms`, where known, bounds the l1 and l2 norms of the entries of each record.
+    `norms`, if known, bounds the l1 and l2 norms of the entries of each record.
     """
 
     lo: Array
@@ -101,12 +101,12 @@ class Range:
 
     @property
     def size(self) -> Array:
-        """Largest magnitudes."""
+        """Largest magnitude in each interval."""
         return np.maximum(np.abs(self.lo), np.abs(self.hi))
 
 
 def known_signs(g: Range) -> NDArray[np.bool_]:
-    """Return whether each entry has a sign that no admissible data can turn."""
+    """Return whether each entry has one sign for all admissible data."""
     return (g.lo >= 0) | (g.hi <= 0)
 
 
@@ -131,7 +131,7 @@ def widened(lo: Array, hi: Array) -> tuple[Array, Array]:
 
 
 def _by_sign(M: sp.csr_array, finite: bool) -> tuple[sp.csr_array, sp.csr_array]:
-    """Positive and negative entries; finite numbers may meet zeros in the places of the others."""
+    """Return the positive and the negative part of M, without stored zeros unless `finite`."""
     if finite:
         values = np.maximum(M.data, 0.0), np.minimum(M.data, 0.0)
         up, down = (sp.csr_array((v, M.indices, M.indptr), shape=M.shape) for v in values)
@@ -140,21 +140,21 @@ def _by_sign(M: sp.csr_array, finite: bool) -> tuple[sp.csr_array, sp.csr_array]
 
 
 def bounded_times(a: Array, b: Array | float) -> Array:
-    """Return a product of bounds; of zero and infinity nothing is known."""
+    """Return a product of bounds, infinite if 0 meets infinity."""
     with np.errstate(all="ignore"):
         out = np.asarray(a * b)
     return np.where(np.isnan(out), np.inf, out)
 
 
 def joined(a: Index, b: Index) -> Index:
-    """Return the record that both read, `PUBLIC` counting as any."""
+    """Return the record that two entries together depend on; `MIXED` for different records."""
     out = np.where(a == PUBLIC, b, a)
     clash = (a != PUBLIC) & (b != PUBLIC) & (a != b)
     return np.where(clash, MIXED, out)
 
 
 def owners(M: sp.csr_array, owner: Index) -> Index:
-    """Return the record that each entry of ``M v`` reads, given those of v."""
+    """Return the record that each entry of ``M v`` reads, given the records of v's entries."""
     if M.nnz == M.shape[0] and (np.diff(M.indptr) == 1).all() and M.data.all():
         return owner[M.indices]
     coo = without_zeros(M).tocoo()
@@ -182,7 +182,7 @@ def row_sizes(M: sp.csr_array, p: int) -> Array:
     """Return the l1 or l2 norms of the rows."""
     peak = max(M.data.max(initial=0.0), -M.data.min(initial=0.0)) or 1.0
     total = np.zeros(M.shape[0])
-    for first in range(0, total.size, _ROWS):  # what is in between stays in the cache
+    for first in range(0, total.size, _ROWS):  # intermediate arrays stay in the cache
         ends = M.indptr[first : first + _ROWS + 1]
         values, columns = (v[ends[0] : ends[-1]] for v in (M.data, M.indices))
         powered = np.abs(values) if p == 1 else np.square(values * (1 / peak))
@@ -216,7 +216,7 @@ def operator_norm(M: sp.csr_array, p: int) -> float:
 
 
 def weighted(F: Matrix, scale: Array | None) -> sp.csr_array:
-    """F with its columns multiplied by the scale, if there is one."""
+    """Return F with its columns multiplied by the scale, if there is one."""
     rows = csr(F)
     if scale is None:
         return rows

@@ -1,8 +1,8 @@
-"""The two sides of an agent that queries read: its public facts and its exact objective.
+"""Inputs of queries: an agent's public facts, and its private exact objective.
 
-The plan fixes `Facts`. `Known` adds the noise of one release and what the run stores. Both are
-public, and the charge for a release follows from them alone. `Objective` is private: a query sees
-it behind the trust boundary, to compute its exact answer.
+The plan fixes `Facts`. `Known` adds the noise of one release and the stored state of the run. Both
+are public, and they alone determine the privacy loss of a release. `Objective` is private: a query
+sees it within the trust boundary, to compute its exact answer.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .stored_vectors import Smoothness, StoredEffects, StoredVectors
 
 Array = NDArray[np.float64]
 
-# Bounds are scaled by this to tell 0 from what is below the least of numbers.
+# Factor for bounds that tells 0 from a number too small for a float.
 _FAR_UP = 2.0**200
-# Rounding errors of a vector are a small part of this, relative to its size.
+# Relative width of the noise's grid: far above the rounding errors of a vector.
 ROUNDING = 2.0**-44
 
 
 class Facts(Protocol):
-    """Public facts about one agent that queries follow from; `AgentPlan` of room plan has them."""
+    """Protocol of the public facts about one agent that queries use; `AgentPlan` implements it."""
 
     @property
     def name(self) -> str:
@@ -57,7 +57,7 @@ class Facts(Protocol):
 
     @property
     def claimed(self) -> float | None:
-        """Sensitivity of answers that the user claims, in place of a derived one."""
+        """Sensitivity of answers that the user supplied, in place of a derived one."""
         ...
 
     @property
@@ -71,11 +71,11 @@ class Facts(Protocol):
         ...
 
     def projector(self) -> Projector:
-        """Return a new projector onto the agent's set: solvers keep what they were asked last."""
+        """Return a new projector onto the agent's set, since solvers keep state between calls."""
         ...
 
     def proximal(self) -> Projector:
-        """Return the same with the terms of the objective that proximal steps minimize."""
+        """Return a new projector onto the set that also minimizes the proximal terms."""
         ...
 
 
@@ -87,12 +87,12 @@ class Known:
     """
 
     facts: Facts
-    norm: int  # 1 or 2: the mechanism measures changes in it
+    norm: int  # norm of the mechanism's sensitivity: 1 or 2
     multiplier: float  # scale of the noise over the sensitivity, in this release
-    public_gradient: Callable[[Array], Array]  # at zero data; 0 where that is not finite
+    public_gradient: Callable[[Array], Array]  # gradient at zero data; 0 if it is not finite
     projector: Callable[[], Projector]  # onto the agent's set, compiled at the first call
     stored: StoredEffects | None = None  # None if no query is about stored vectors
-    linear: LinearTerm | None = None  # of objective perturbation
+    linear: LinearTerm | None = None  # random term of objective perturbation
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -125,7 +125,7 @@ class Known:
         Raises
         ------
         PrivacyError
-            If it is not bounded.
+            If the gradient at x has no bounded sensitivity.
         """
         sensitivity = self.sensitivity
         if np.shape(x)[-1:] != sensitivity.extent.lower.shape:
@@ -145,7 +145,7 @@ class Known:
             )
         norm = self.norm if p is None else p
         if 0 < value and self.sensitivity.bound(norm).value == math.inf:
-            # Next to a large public part, less than its rounding would be lost in it.
+            # A bound below the rounding of a large public part would be lost in it.
             public = np.linalg.norm(self.public_gradient(x), norm)
             value = max(value, ROUNDING * float(public) * (1.0 if scale is None else scale.max()))
         return value
@@ -158,20 +158,20 @@ class Known:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Objective:
-    """One agent's exact objective, as a query sees it behind the trust boundary. Private."""
+    """One agent's exact objective, as a query sees it within the trust boundary. Private."""
 
-    gradient: Callable[[Array], Array]  # exact; 0 where it is not finite
-    # The part of the gradient that is released. Where the gradient is h(x) + J d, that is J d
-    # alone, so that the rounding of large public numbers, which could differ between neighbors,
-    # stays outside; else it is the whole gradient.
+    gradient: Callable[[Array], Array]  # exact gradient at a point; 0 if it is not finite
+    # The part of the gradient that is released. For a gradient h(x) + J d it is J d alone, without
+    # the rounding of large public numbers, which could differ between neighbors. For all others it
+    # is the whole gradient.
     apart: Callable[[Array], Array]
-    projector: Callable[[], Projector]  # onto the agent's set, with solvers no public code holds
+    projector: Callable[[], Projector]  # onto the agent's set, with solvers that no public code has
     stored: StoredVectors
-    # Second derivatives that the data add, shape (n, n), if these are the same at all points.
+    # Second derivatives that the data add, shape (n, n), if they are equal at all points.
     curvature: Callable[[], sp.csr_array]
     data: Callable[[], Array]  # the data, one object after the other
-    # The gradient of a multiple of the objective, clipped as ever, and how many records its clips
-    # shorten; 0 where it is not finite.
+    # The gradient of a multiple of the objective with unchanged clips, 0 if it is not finite, and
+    # the number of clipped records.
     clipped: Callable[[Array, float], tuple[Array, int]]
     bends: Callable[[Array], RecordCurvature]  # second derivatives of single records at a point
     known: Known | None = None  # None if the answer is released without noise
@@ -186,12 +186,12 @@ def finite_gradient(objective: Evaluator, x: Array) -> Array:
 
 
 def finite_clipped(objective: Evaluator, x: Array, times: float) -> tuple[Array, int]:
-    """`Evaluator.clipped`, with 0 where the gradient is not finite."""
+    """Return the result of `Evaluator.clipped`, with 0 where the gradient is not finite."""
     gradient, exceeded = objective.clipped(x, times)
     return finite(gradient), exceeded
 
 
 def finite(gradients: Array) -> Array:
-    """Return the gradients of any shape, with 0 where they are not finite."""
+    """Return gradients, an array of any shape, with 0 in place of entries that are not finite."""
     is_finite = np.isfinite(gradients)
     return gradients if is_finite.all() else np.where(is_finite, gradients, 0.0)

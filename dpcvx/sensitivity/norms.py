@@ -1,4 +1,4 @@
-"""The largest norm of ``J delta`` over the changes delta of private data: balls, and rows."""
+"""Largest norms of ``J delta`` over changes delta of private data: in a ball, or in one row."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ Array = NDArray[np.float64]
 
 # Sign patterns are enumerated up to this many free signs per connected block of the Jacobian.
 _ENUMERATE = 14
-# From so many rows on, those whose columns have no entry in common are bounded together.
+# Number of rows from which rows with disjoint columns of J are bounded together.
 _MANY = 256
-# Differences of all pairs of columns are tried up to this many.
+# Largest number of columns for which the differences of all pairs are computed.
 _CORNERS = 300
 
 
 @dataclass(frozen=True)
 class Bound:
-    """An upper bound of what one change does."""
+    """An upper bound on the effect of one change of the data."""
 
     value: float
     tight: bool  # whether some change attains it
@@ -62,26 +62,26 @@ def row_norms(J: Sparse, spec: PrivateSpec, p: int) -> Array:
 
 
 def of_person(changes: Array, adjacency: Rows, rows: int, meet: int | None = None) -> float:
-    r"""Return the sensitivity to one change of records, from those to single records; see `Rows`.
+    r"""Return the sensitivity to one change, given sensitivities to single records; see `Rows`.
 
-    By the triangle inequality, changes of several records together move a vector by at most the sum
-    of what they do alone: of the k largest. In l2, let each component be moved by c records at
-    most. Then :math:`\|\sum_i \delta_i\|^2 \le c \sum_i \|\delta_i\|^2`, component by component.
+    By the triangle inequality, a change of k records moves a vector by at most the sum of the k
+    largest changes by single records. In l2, let at most c records move each component. Then
+    :math:`\|\sum_i \delta_i\|^2 \le c \sum_i \|\delta_i\|^2`, component by component.
 
     Parameters
     ----------
     changes : ndarray, shape (rows,) or (1,)
-        Change of each record, or the largest of all.
+        Bound of the change by each record, or the largest of all.
     adjacency : Rows
     rows : int
         Number of records.
     meet : int, optional
-        c, for changes in l2; not known if omitted.
+        The number c, for changes in l2; unknown if omitted.
 
     Returns
     -------
     float
-        Infinite if one of the changes is no number.
+        Infinite if one of the changes is NaN.
     """
     if np.isnan(changes).any():
         return math.inf
@@ -98,7 +98,7 @@ def of_person(changes: Array, adjacency: Rows, rows: int, meet: int | None = Non
 
 
 def meeting(jacobians: Sequence[Sparse], rows: int) -> int:
-    """Return by how many of the rows of data one component is moved at most.
+    """Return the largest number c of rows of the data that move one component; see `of_person`.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def meeting(jacobians: Sequence[Sparse], rows: int) -> int:
 
 
 def _apart(J: sp.csc_array, m: int) -> bool:
-    """Return whether the numbers of a row, of m rows, move disjoint sets of entries."""
+    """Return whether different columns of data with m rows move disjoint sets of components."""
     met = np.zeros(J.shape[0], dtype=bool)
     for first in range(0, J.shape[1], m):
         columns = J.indices[J.indptr[first] : J.indptr[first + m]]
@@ -126,9 +126,9 @@ def _apart(J: sp.csc_array, m: int) -> bool:
 
 
 def _rows_apart(J: sp.csc_array, spec: PrivateSpec, p: int) -> Array:
-    r"""`row_norms` where columns of one row have no entry in common: they follow from their norms.
+    r"""Return `row_norms` if the columns of J that belong to one row have disjoint entries.
 
-    :math:`\|J \delta\|_p` is then the lp norm of :math:`|\delta_j| \|J_j\|_p`.
+    :math:`\|J \delta\|_p` is then the lp norm of the numbers :math:`|\delta_j| \|J_j\|_p`.
     """
     adjacency = spec.adjacency
     assert isinstance(adjacency, Rows)
@@ -137,7 +137,7 @@ def _rows_apart(J: sp.csc_array, spec: PrivateSpec, p: int) -> Array:
         return adjacency.max_norm * _joined(np.sort(sizes, axis=0)[-2:], p)
     if adjacency.norm == 1 or (adjacency.norm, p) == (2, 2):
         return _reach(spec) * sizes.max(axis=0)
-    # The largest over the ball of l2 or of the largest entry, by the inequality of Cauchy-Schwarz.
+    # Over the l2 ball the maximum follows from Cauchy-Schwarz.
     return _reach(spec) * _joined(sizes, p if adjacency.norm == math.inf else 2)
 
 
@@ -150,9 +150,9 @@ def _joined(sizes: Array, p: int) -> Array:
 def _row_norm(J: sp.csr_array, spec: PrivateSpec, p: int) -> float:
     r"""Return the largest ``||J (r' - r)||_p`` over two rows.
 
-    For rows of one sign: entries differ by at most the bound in the largest-entry norm. In l2,
+    For rows of one sign with bounded entries, entries differ by at most the bound. In l2,
     :math:`\|r' - r\|^2 \le \|r'\|^2 + \|r\|^2`, as the inner product is at least 0. In l1, the
-    largest value is attained where both are corners of their set, 0 or one entry at the bound.
+    maximum is attained at corners of the set of rows: 0, or one entry at the bound.
     """
     adjacency = spec.adjacency
     assert isinstance(adjacency, Rows)

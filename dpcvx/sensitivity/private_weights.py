@@ -1,9 +1,9 @@
 r"""Private weights of public functions: a Jacobian that depends on the point, not on the data.
 
-A term :math:`\sum_e u_e(d)\, \varphi_e(x)` with u affine has a gradient that is linear in the data,
-:math:`J(x)\,d` plus what is public. J is computed at a point; over a whole set it is not bounded.
-So has a quadratic form :math:`y' P y` of y = F x + h with a private matrix P, whose gradient is
-:math:`F' (P + P') y`.
+A term :math:`\sum_e u_e(d)\, \varphi_e(x)` with u affine has a gradient that is linear in the data:
+:math:`J(x)\,d` plus a public part. J is computed at one point; dpcvx has no bound of it over a set.
+A quadratic form :math:`y' P y` of y = F x + h with a private matrix P is such a term, too. Its
+gradient is :math:`F' (P + P') y`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..model.quadratic import Term
 
 Array = NDArray[np.float64]
 
-# Weights beyond this number would cost a gradient each in every step.
+# Largest number of private weights: each costs a gradient in every step.
 LARGEST = 1000
 
 
@@ -34,7 +34,7 @@ class Weights:
     form : NormalForm
         Form of the products only, without the public parts of the weights: linear in the data.
     quadratic : tuple of Term
-        The quadratic forms.
+        Quadratic forms with a private matrix.
     members : frozenset of int
         Indices of the private parameters that occur in them.
     names : tuple of str
@@ -126,7 +126,7 @@ def weights(form: NormalForm, weighted: Sequence[Term]) -> Weights:
 
 
 def _linear(form: NormalForm, atom: Atom) -> Atom:
-    """Return the product without the public part of its weights."""
+    """Return a product without the public part of its private weights."""
     args = (
         replace(argument, h=zeros(argument.h.size)) if _reach(form, argument)[1] else argument
         for argument in atom.args

@@ -1,9 +1,9 @@
-"""One pass of intervals through an objective and back, for what single records contribute.
+"""Bounds of single records' gradient contributions, by one interval pass forward and back.
 
-Intervals of cotangents, with bounds of the norms of each record's entries.
-
-Contributions of records by the entries of x that they reach, and sites where records meet
-variables.
+The forward pass computes intervals of all values. The backward pass computes intervals of the
+cotangents, with bounds of the l1 and l2 norms of each record's entries. It ends with bounds of the
+contributions, sorted by the entries of x that they reach, or with sites: the atoms that combine
+records and variables.
 """
 
 from __future__ import annotations
@@ -52,10 +52,11 @@ Index = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class ContributionSizes:
-    """Sizes of the records' contributions: the entries of x reached, and a norm per record.
+    """Bounds of the records' contributions to some entries of the gradient.
 
-    `apart` bounds the norm of the difference of two of them at one x. `signed` tells, per record,
-    whether each entry has a sign that no admissible data can turn.
+    `columns` marks these entries, and `size` bounds the norm of each record's contribution. `apart`
+    bounds the norm of the difference if another admissible record replaces it at one x. `signed`
+    tells, per record, whether each entry has a sign that is equal for all admissible data.
     """
 
     columns: NDArray[np.bool_]
@@ -64,19 +65,19 @@ class ContributionSizes:
     signed: NDArray[np.bool_]
 
     def plus(self, other: ContributionSizes) -> ContributionSizes:
-        """Return the sum of two sizes; signs are unknown where both contribute."""
+        """Return bounds of the sum of two contributions; signs are unknown if both are nonzero."""
         signed = np.where(self.size == 0, other.signed, self.signed)
         signed &= (self.size == 0) | (other.size == 0)
         columns = self.columns | other.columns
         return ContributionSizes(columns, self.size + other.size, self.apart + other.apart, signed)
 
     def removed(self, absent: Sequence[ContributionSizes]) -> Array:
-        """Return a bound of the difference to the parts of a record of zeros."""
+        """Return a bound of the change if zeros replace a record; `absent` are bounds for zeros."""
         met = [other.size for other in absent if (other.columns & self.columns).any()]
         return np.sum([self.size, *met], axis=0)
 
     def replaced(self, two: Array, p: int) -> Array:
-        """Return a bound of the difference of two such contributions, given l2 norms as well."""
+        """Return a bound of the lp change if a record is replaced; `two` bounds its l2 norm."""
         reached = int(np.count_nonzero(self.columns))
         # Numbers of one sign differ by the larger one at most.
         angled = two * math.sqrt(min(2, reached) * (reached if p == 1 else 1))
@@ -85,19 +86,19 @@ class ContributionSizes:
 
 @dataclass(frozen=True)
 class Site:
-    """Site where records meet variables.
+    """Site in an objective that combines records and variables.
 
     Attributes
     ----------
     atom : int
-        A product of records and variables, or what takes an affine function of variables that
-        stands next to records.
+        Index of a product of records and variables, or of an atom with an argument that contains an
+        affine function of the variables.
     argument : int or None
-        Index of the argument that reads it; None for a product.
+        Index of that argument; None for a product.
     turned : bool
         Whether the variables are on the left of the product.
     factor : float
-        Bound of the norm of the derivative of the product's other factor.
+        Bound of the operator norm of the derivative in x of the factor with variables.
     """
 
     atom: int
@@ -113,7 +114,7 @@ def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | Non
     ----------
     form : NormalForm
     product, taken : Site
-        The product of records and variables, and the place that takes an affine function.
+        Sites of the product of records and variables, and of the affine function.
     """
     assert taken.argument is not None
     takers = [u for atom in form.atoms for u in atom.args] + [form.root]
@@ -126,7 +127,7 @@ def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | Non
     right = form.atoms[product.atom].args[1].F
     assert right is not None
     rows = D.tocoo()
-    # Where D is zero, the product does not tell whose record the row is: it may be another's.
+    # If D has a zero, the product does not tell which record the row of F x belongs to.
     if D.shape[0] != D.shape[1] or (rows.row != rows.col).any() or not D.diagonal().all():
         return None
     count = shape_of(form.atoms[product.atom].args[0], 0)[0]
@@ -137,7 +138,7 @@ def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | Non
 
 
 def total(a: Range, b: Range, atom: Atom, count: int) -> Range:
-    """Return the sum of two cotangents."""
+    """Return the range of the sum of two cotangents of one atom."""
     owner = one_record(joined(a.owner, b.owner), atom)
     of_a, of_b = (norms_of(g, owner, count) for g in (a, b))
     opposite = ((a.lo >= 0).all() and (b.hi <= 0).all()) or (
@@ -160,15 +161,16 @@ def norms_of(g: Range, owner: Index, count: int) -> tuple[Array, Array]:
 
 
 def one_record(owner: Index, atom: Atom) -> Index:
-    """Return the records, if no entry reads several."""
+    """Return the records that entries read; raise `Unbounded` if an entry reads several."""
     if (owner == MIXED).any():
         raise Unbounded(atom.written, "reads several records at once")
     return owner
 
 
 def scaled(g: Range, factor: Range, atom: Atom, count: int, absent: bool) -> Range:
-    """Return the cotangents times factors, entry by entry."""
-    # What an absent record contributes counts in full, also if it could be nothing else.
+    """Return the range of cotangents times factors, entry by entry."""
+    # A factor that is a single number does not depend on the record. For a record of zeros all
+    # factors are single numbers, and its contribution has to count.
     constant = (factor.lo == factor.hi) & np.isfinite(factor.lo) & (not absent)
     owner = joined(g.owner, np.where(constant, PUBLIC, factor.owner))
     owner = one_record(owner, atom)
@@ -185,7 +187,7 @@ def scaled(g: Range, factor: Range, atom: Atom, count: int, absent: bool) -> Ran
 
 
 def all_of(flags: NDArray[np.bool_], owner: Index, count: int) -> NDArray[np.bool_]:
-    """Return whether the flags of all entries of each record are set."""
+    """Return, for each record, whether the flags of all its entries are set."""
     return np.bincount(owner[~flags & (owner >= 0)], minlength=count) == 0
 
 
@@ -197,13 +199,13 @@ def peaks_of(g: Range, owner: Index, count: int) -> Array:
 
 
 def width(g: Range) -> Range:
-    """Return intervals of the distance of two numbers in `g`, with room for the ends' rounding."""
+    """Return intervals of the distance of two numbers in the intervals of `g`, with rounding."""
     width = g.hi - g.lo + ROUNDING * g.size
     return Range(np.zeros_like(width), np.where(np.isnan(width), np.inf, width), g.owner)
 
 
 class Pass:
-    """Bounds of every record's contribution, from intervals forward and cotangents back.
+    """Bounds of every record's contribution, from intervals of values and of cotangents.
 
     Parameters
     ----------
@@ -213,19 +215,20 @@ class Pass:
     members : sequence of int
         Indices of the private parameters whose rows form the records.
     p : {1, 2}
+        Norm of the bounds.
     extent : Extent
         Extent of x.
     scale : ndarray, shape (n,), or None
         Weights of the gradient's components.
     absent : bool
-        Take a record of zeros instead of all admissible ones.
+        Whether to bound the contribution of a record of zeros, instead of all admissible ones.
     sites : list, optional
-        List to fill with the places where records meet variables, instead of bounding them.
+        List to fill with sites; no bounds are computed then.
 
     Attributes
     ----------
-    parts : list of Part
-        After `run`: of the contributions, with no entry of x in common.
+    parts : list of ContributionSizes
+        After `run`, bounds of the contributions to disjoint sets of entries of the gradient.
     """
 
     def __init__(
@@ -272,22 +275,22 @@ class Pass:
             for j in sorted(self.needed, reverse=True):
                 if j in self.cotangents:
                     self._back(self.form.atoms[j], self.cotangents.pop(j))
-        # Parts say it all, and passes come in pairs.
+        # Only the parts are needed from here on, and other passes need the memory.
         self.undefined = self._given.undefined
         self._given.clear()
         return self.norm([part.size for part in self.parts])
 
     def norm(self, sizes: Sequence[Array]) -> Array:
-        """Return a bound per record for contributions whose parts have such norms."""
+        """Return, per record, a bound of the contribution's norm, given bounds of its parts."""
         with np.errstate(all="ignore"):
             table = np.array([*sizes, np.zeros(self.count)])
             total = self.peak * (table.sum(axis=0) if self.p == 1 else row_lengths(table.T))
-        # Where a record could leave an atom's domain, its contribution is no number.
+        # If a record could leave an atom's domain, contributions have no bound.
         total = np.full(self.count, np.inf) if self.undefined else total
         return np.where(np.isnan(total), np.inf, total)
 
     def _take(self, F: sp.csr_array, size: Array, apart: Array, signed: NDArray[np.bool_]) -> None:
-        """A part that reaches x by ``F'``."""
+        """Add bounds of a part that reaches the gradient by ``F'`` to `parts`."""
         columns = np.zeros(F.shape[1], dtype=bool)
         columns[F.indices[F.data != 0]] = True
         part, others = ContributionSizes(columns, size, apart, signed), []
@@ -328,7 +331,7 @@ class Pass:
             factors = [*reversed(args)]
         elif slopes is not None:
             factors = [Range(lo, hi, owner) for lo, hi in slopes]
-        elif self.sites is not None:  # only which record each entry reads
+        elif self.sites is not None:  # only the record that each entry reads counts
             anything = np.full(g.lo.size, np.inf)
             factors = [Range(-anything, anything, owner)] * len(args)
         else:
@@ -339,7 +342,7 @@ class Pass:
         return True
 
     def _reduced_back(self, atom: Atom, g: Range, args: Sequence[Range]) -> bool:
-        """Pass cotangents back through a reduction; False if no known one."""
+        """Pass cotangents back through a reduction; False for other atoms."""
         rule, u = atom.rule, args[0]
         groups = groups_of(atom, u.lo.size)
         if groups is None:
@@ -357,7 +360,7 @@ class Pass:
         if weights is None:
             return False
         least, spread = weights
-        # Weights of a whole group that depend on every entry of it.
+        # Each derivative depends on all entries of its group.
         ones, outputs = np.ones(u.lo.size), g.lo.size
         pattern = (ones, (groups, np.arange(groups.size)))
         whole = owners(sp.csr_array(pattern, shape=(outputs, groups.size)), u.owner)
@@ -411,7 +414,7 @@ class Pass:
             cells = g.size.reshape((m, n), order="F")
             size = cells.sum(axis=1) if self.p == 1 else row_lengths(cells)
         part = bounded_times(norm[owned], size[owned])
-        # Ranges of whole records take many times their memory: only where data have a sign.
+        # Ranges of whole records take much memory, so they are computed only if data have a sign.
         one_way = left.terms or all(self.form.private[k].sign is not None for k, _ in left.G)
         one_way = bool(one_way) and selects(F) and of_record.max(initial=0) <= 1
         signed = np.full(self.count, one_way)
@@ -431,7 +434,7 @@ class Pass:
             if np.bincount(owner, minlength=1).max() > 1 or selects(F):
                 norm = norms_of(g, g.owner, self.count)[self.p - 1]
                 single = np.minimum(single, bounded_times(norm, operator_norm(F, self.p)))
-            elif g.norms is not None:  # of records with one entry each, which F takes one by one
+            elif g.norms is not None:  # records with one entry each
                 norm = bounded_times(g.norms[self.p - 1][owner], rows[owned])
                 single = np.minimum(single, np.bincount(owner, norm, self.count))
             pulled.append(single)
@@ -444,7 +447,7 @@ class Pass:
             self.sites.append(Site(_index(self.form, atom), position))
         elif u.F is not None and owned.any():
             F = weighted(u.F, self.scale)
-            # Two records' cotangents lie in one interval, and F is the same for both.
+            # The cotangents of both records lie in one interval, and F is equal for both.
             size, apart = self._pulled(F, g, width(g))
             apart = np.minimum(2 * size, apart)
             if selects(F):

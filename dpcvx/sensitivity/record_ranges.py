@@ -1,4 +1,4 @@
-"""Intervals of everything that an objective is evaluated from, for all admissible records."""
+"""Intervals of all intermediate values of an objective, for all admissible records."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MatrixRows:
 
 
 class Ranges:
-    """Intervals of combinations and of atoms' values, each asked for once.
+    """Intervals of combinations and of atoms' values, each computed once.
 
     Parameters
     ----------
@@ -63,12 +63,12 @@ class Ranges:
     extent : Extent
         Extent of x.
     absent : bool
-        Take a record of zeros instead of all admissible ones.
+        Whether records are zeros, instead of all admissible ones.
 
     Attributes
     ----------
     undefined : bool
-        Whether some record could leave an atom's domain, so far.
+        Whether some record could leave the domain of an atom that was evaluated.
     """
 
     def __init__(
@@ -77,20 +77,20 @@ class Ranges:
         self.form, self.members, self.extent, self.absent = form, members, extent, absent
         self.count = form.private[members[0]].shape[0]
         self.undefined = False
-        # Elsewhere the ends of intervals matter by their magnitudes, which norms bound as well.
+        # Without such atoms, only the magnitudes of intervals matter, which norms bound.
         self._narrow = any(atom.rule.has_edge(atom.data) for atom in form.atoms)
         self._values: dict[int, Range] = {}
-        # By identity, next to the combination itself, so that no identity is used again.
+        # By id, next to the combination itself, so that no new object reuses an id.
         self._known: dict[int, tuple[Combination, Range]] = {}
 
     def evaluate(self, j: int) -> None:
-        """Evaluate the next atom, whose arguments were evaluated."""
+        """Compute the interval of atom j, whose arguments were evaluated before."""
         atom = self.form.atoms[j]
         if j in self.form.read or not atom.rule.total:
             self._values[j] = self._value(atom)
 
     def clear(self) -> None:
-        """Drop all intervals: they take half the memory of records."""
+        """Drop all intervals to free memory: they take half as much as the records."""
         self._values.clear()
         self._known.clear()
 
@@ -143,14 +143,15 @@ class Ranges:
             lo, hi = np.maximum(lo, base - joint), np.minimum(hi, top + joint)
         lo, hi = widened(lo, hi)
         if (u.F is not None or u.terms) and (owner != PUBLIC).any():
-            # More than these sums round, so that no kink is missed; sums of one sign keep it.
+            # Widened by more than the sums' rounding, so that no kink is missed. Sums of summands
+            # of one sign keep this sign.
             size = np.where(owner == PUBLIC, 0.0, ROUNDING * np.maximum(np.abs(lo), np.abs(hi)))
             lo, hi = np.where(low >= 0, lo, lo - size), np.where(high <= 0, hi, hi + size)
             lo, hi = widened(lo, hi)
         return Range(lo, hi, owner, self._data_norms(u))
 
     def _joint_size(self, u: Combination) -> Array | None:
-        """Bound of ``d L_i z + f x`` by the norm of (z, x) together; None where none is known.
+        """Return a bound of ``d L_i z + f x`` by the joint norm of (z, x), or None.
 
         A row of records and public numbers next to it, such as the 1 of an intercept, are one row
         ``(d L_i, f)`` of length ``sqrt(d**2 |L_i|**2 + |f|**2)`` if z and x share no entry.
@@ -185,7 +186,7 @@ class Ranges:
         return sizes
 
     def _data_norms(self, u: Combination) -> tuple[Array, Array] | None:
-        """Norms of each record's entries, for scaled entries of one private parameter."""
+        """Return l1 and l2 norms of each record's entries, if u is a scaled private parameter."""
         if u.F is not None or u.terms or len(u.G) != 1 or has_entries(u.h):
             return None
         k, G = u.G[0]
@@ -198,13 +199,13 @@ class Ranges:
         return used * _rows(spec).stretch(1, entries), used * _rows(spec).stretch(2, entries)
 
     def _narrowed(self, lo: Array, hi: Array, low: Array, high: Array) -> tuple[Array, Array]:
-        """Return the intervals [lo, hi] of ``c'x``, narrowed by all that is known of x.
+        """Return the intervals [lo, hi] of ``c'x``, narrowed by bounds and sums of x.
 
         Parameters
         ----------
         lo, hi : ndarray, shape (m,)
         low, high : ndarray, shape (m, n)
-            Ends of the coefficients.
+            Ends of the intervals of the coefficients c.
         """
         extent = self.extent
         least, most = bounds_of_products(extent.sums, low, high, extent.lower, extent.upper)
@@ -221,7 +222,7 @@ class Ranges:
         return 0.0 if self.absent else _rows(spec).max_norm
 
     def _reach(self, spec: PrivateSpec, G: sp.csr_array) -> Array:
-        """Return the largest ``G_e d`` for a nonnegative G and rows of bounded norm."""
+        """Return, per row of a nonnegative G, the largest ``G_e d`` for records of bounded norm."""
         dual = _DUAL[_rows(spec).norm]
         m = spec.shape[0]
         # Within one row of the data by the dual norm, across rows by the triangle inequality.
@@ -254,7 +255,7 @@ class Ranges:
             ends = rule.values([a.lo for a in args], [a.hi for a in args], atom.data)
         if ends is not None:
             lo, hi, lost = ends
-            # Where an end lies outside the domain, nothing is known.
+            # If an end lies outside the domain, nothing is known.
             self.undefined |= bool(lost.any())
             owner = functools.reduce(joined, [a.owner for a in args])
             return Range(np.where(lost, -np.inf, lo), np.where(lost, np.inf, hi), owner)
@@ -269,7 +270,7 @@ class Ranges:
         return Range(np.full(size, -np.inf), np.full(size, np.inf), owner)
 
     def arguments(self, atom: Atom) -> list[Range]:
-        """Ranges of the arguments; a constant number next to an array counts as an array."""
+        """Return ranges of the arguments; constant numbers are repeated to the size of arrays."""
         size = max(1, math.prod(atom.shape))
         ranges = [self.of(a) for a in atom.args]
         if atom.rule.rows != "entry":
@@ -330,18 +331,18 @@ class Ranges:
         return lo, hi
 
     def _on_simplex(self, u: Combination) -> bool:
-        """Return whether every row is one of nonnegative private entries that sum to 1."""
+        """Return whether every row of a matrix is a private record in the probability simplex."""
         if self.absent or not self._is_data(u):
             return False
         spec = self._spec(u.G[0][0])
         return spec.kind == "simplex" and _whole(spec)
 
     def moves(self, u: Combination) -> bool:
-        """Return whether variables are part of a combination."""
+        """Return whether a combination depends on variables."""
         return u.F is not None or any(self.form.reach(self.form.atoms[j])[0] for j, _ in u.terms)
 
     def matrix_rows(self, u: Combination, shape: tuple[int, int]) -> MatrixRows:
-        """Bounds of the norms of the rows of a matrix, and the record that each reads."""
+        """Return bounds of the norms of a matrix's rows, and the record that each row reads."""
         if self._is_data(u):
             spec = self._spec(u.G[0][0])
             bound, (m, k) = self._radius(spec), shape
@@ -358,7 +359,7 @@ class Ranges:
         return MatrixRows(l1, l2, peak, owner)
 
     def _is_data(self, u: Combination) -> bool:
-        """Return whether a matrix is one private parameter as it is, with a record in every row."""
+        """Return whether a matrix is a whole private parameter, with a record in every row."""
         plain = u.F is None and not u.terms and not has_entries(u.h) and len(u.G) == 1
         if not plain or not isinstance(u.G[0][1], Identity):
             return False
@@ -370,7 +371,7 @@ class Ranges:
     ) -> tuple[Array, Array]:
         """Return bounds of the l1 and l2 norms of the rows of a matrix without variables.
 
-        `l1` and `l2` are those that follow from the entries alone.
+        `l1` and `l2` are the bounds that follow from the intervals of entries.
         """
         parts = [np.abs(u.h).reshape(shape, order="F")]
         norms = [(parts[0].sum(axis=1), row_lengths(parts[0]))]
@@ -412,13 +413,13 @@ def _interval_rows(low: Array, high: Array, F: sp.csr_array) -> tuple[Array, Arr
 
 
 def _entries(spec: PrivateSpec) -> tuple[float, float]:
-    """Return bounds of single entries of a record, also if it is scaled down or absent."""
+    """Return bounds of a record's entries; they include 0 if it may be scaled down or absent."""
     low, high = spec.interval
     return (low, high) if _whole(spec) else (min(low, 0.0), max(high, 0.0))
 
 
 def _whole(spec: PrivateSpec) -> bool:
-    """Return whether records are used as they are declared: none is scaled down or absent."""
+    """Return whether every record is used unchanged: none is scaled down or absent."""
     rows = _rows(spec)
     absent = rows.relation != "replace_one" or rows.row_limit is not None
     return not rows.clip_rows and not absent

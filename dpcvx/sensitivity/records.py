@@ -1,10 +1,11 @@
 r"""Bounds of one record's contribution to a gradient: intervals through the objective and back.
 
 For private matrices whose rows are records, the objective is a sum of terms that each read one
-record, plus public terms. The gradient's change is then at most the contributions of the record
-that comes and of the one that goes. A contribution is bounded for every admissible record and
-every point of W (or at one point) by evaluating the normal form on intervals, and differentiating
-it backwards with, per record, intervals of the cotangents and bounds of their l1 and l2 norms:
+record, plus public terms. The gradient's change is then at most the contribution of the old record
+plus the contribution of the new one. A contribution is bounded for every admissible record and
+every point of the agent's set W (or at one point) by evaluating the normal form on intervals, and
+differentiating it backwards with, per record, intervals of the cotangents and bounds of their l1
+and l2 norms:
 
 * an elementwise atom multiplies a cotangent by its derivative on the argument's interval;
 * ``log_sum_exp`` and ``max`` over one record distribute it by weights that are nonnegative and sum
@@ -13,26 +14,26 @@ it backwards with, per record, intervals of the cotangents and bounds of their l
 * a product of records with variables, ``X @ Z(x)``, gives record i the contribution
   :math:`X_i \otimes c_i`, whose l1 and l2 norms are the products of the factors' norms.
 
-Parts that reach different entries of x, such as weights and an intercept, are at right angles, so
-that their l2 norms join as the sides of a rectangle. If every entry of a contribution has a known
-sign (X and the slope of the loss have one each), the inner product of two contributions a and b is
-at least 0, and :math:`\|a - b\|_2^2 \le \|a\|_2^2 + \|b\|_2^2`: a replaced record moves the
-gradient by sqrt(2) times the largest contribution, not by twice it.
+Parts that reach different entries of x, such as weights and an intercept, are orthogonal, so the
+squares of their l2 norms add up. If every entry of a contribution has a known sign (X and the
+derivative of the loss have one each), the inner product of two contributions a and b is at least 0,
+and :math:`\|a - b\|_2^2 \le \|a\|_2^2 + \|b\|_2^2`: a replaced record moves the gradient by at most
+sqrt(2) times the largest contribution, not by twice it.
 
-If a cotangent c reaches x by a public matrix F, as it does for an intercept, two records'
-contributions :math:`F'c_1` and :math:`F'c_2` differ by no more than the width of c's interval: one
-for the pinball loss ``cp.maximum(q * r, (q - 1) * r)`` of r = b - y, whose slopes are q and q - 1.
+If a cotangent c reaches x by a public matrix F, as for an intercept, the contributions of two
+records differ by :math:`F'(c_1 - c_2)`, where :math:`|c_1 - c_2|` is at most the width of c's
+interval. The width is 1 for the pinball loss ``cp.maximum(q * r, (q - 1) * r)`` of r = b - y, whose
+derivatives are q and q - 1.
 
 A term that reads two records at once in a nonlinear atom is refused.
 
-Records whose bounds cover those of all others, where records meet public rows of their own.
-
-The contribution of a record is bounded by interval arithmetic. If variables come to it by one
-public row :math:`r` alone, and all else is the same for all records, the bound follows from the
-interval of :math:`r'x`, from the norms of r, and from the signs of its entries. It does not fall
-where the interval widens and the norms grow: interval arithmetic widens with its arguments, and
-signs are known of fewer numbers. So a record whose interval lies in another's, whose norms are no
-larger, and whose signs are the same, needs no bound of its own for the largest of all.
+`Lines` finds records whose bounds cover the bounds of all other records, if every record has a
+public row of its own. Let the variables enter a record's terms by :math:`r'x` alone, with one
+public row r per record, and let all else be equal for all records. The bound then follows from the
+interval of :math:`r'x`, from the norms of r, and from the signs of its entries. It does not fall if
+the interval widens or the norms grow: interval arithmetic is monotone in its arguments, and wider
+intervals have fewer known signs. So a record needs no bound of its own for the largest of all
+bounds if its interval lies in another record's, its norms are no larger, and its signs are equal.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 
-# Records that need no comparison, and comparisons with all others, at most.
+# Number of records that are kept without comparisons, and largest number of comparisons.
 _FEW, _TURNS = 1024, 32
-# Rows that are looked at together.
+# Number of rows that are processed at once.
 _COMPARED = 1 << 14
 
 
@@ -76,7 +77,7 @@ class Lines:
     norms : tuple of ndarray, shape (count,)
         l1 and l2 norms of the rows, in units of the largest entry.
     signs : ndarray of int, shape (count,)
-        Tells apart rows with positive, with negative, and with several entries.
+        Sum of 1 for rows with positive entries, 2 with negative, and 4 with several entries.
     """
 
     rows: sp.csr_array
@@ -85,7 +86,7 @@ class Lines:
 
     @staticmethod
     def of(rows: sp.csr_array) -> Lines:
-        """Return the lines of a matrix."""
+        """Return the lines of a matrix with one public row per record."""
         count = rows.shape[0]
         up, down, l2 = np.zeros(count), np.zeros(count), np.zeros(count)
         unit = 1 / (
@@ -105,7 +106,7 @@ class Lines:
         return Lines(rows, (l1, l2), signs)
 
     def leading(self, extent: Extent) -> Index:
-        """Return the records, in ascending order, that cover all others.
+        """Return records, in ascending order, whose bounds cover the bounds of all others.
 
         Parameters
         ----------
@@ -119,11 +120,11 @@ class Lines:
 
     @cached_property
     def _longest(self) -> Index:
-        """Records that cover all others if x may lie as far from 0 on all sides."""
+        """Records that cover all others if the extent of x is a cube around 0."""
         return self._covering(*self.norms)
 
     def _covering(self, *sizes: Array) -> Index:
-        """Records such that all others have no larger sizes than one of them, and its signs."""
+        """Return records such that every other has the signs of one and at most its sizes."""
         covering: list[Index] = []
         for sign in np.flatnonzero(np.bincount(self.signs)):
             left = np.flatnonzero(self.signs == sign)
@@ -144,7 +145,7 @@ class Lines:
 
 
 def _summing(ends: Index) -> Callable[[Array], Array]:
-    """Return the sums of rows that end there, of values that lie row by row."""
+    """Return a function that sums values row by row, given the ends of the rows."""
     starts, ones = ends - ends[0], np.ones(1)
     columns = np.zeros(starts[-1], dtype=ends.dtype)
     shape = (ends.size - 1, 1)
@@ -152,12 +153,12 @@ def _summing(ends: Index) -> Callable[[Array], Array]:
 
 
 def _alike(below: Array, above: Array) -> bool:
-    """Return whether all entries may be as far from 0 as the first, to both sides."""
+    """Return whether all distances from 0, below and above, equal the first one."""
     return bool((below == above[0]).all() and (above == above[0]).all())
 
 
 def _graded(size: Array) -> Array:
-    """Return the sizes scaled to between -1 and 1."""
+    """Return the sizes divided by their largest finite magnitude, clipped to [-1, 1]."""
     largest = max(float(size.max(initial=0.0)), -float(size.min(initial=0.0)))
     if not math.isfinite(largest):
         largest = float(np.max(np.abs(size), initial=0.0, where=np.isfinite(size)))
@@ -165,15 +166,15 @@ def _graded(size: Array) -> Array:
     return np.clip(grades, -1.0, 1.0, out=grades)
 
 
-# From so many records on, those that meet the same public numbers are bounded once.
+# Number of records from which records with equal public coefficients are bounded only once.
 _MANY = 1024
-# So many are bounded at once: intermediate numbers stay in the cache, and take little memory.
+# Number of records that are bounded at once: intermediate numbers stay in the cache.
 _BLOCK = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
 class Contributions:
-    """Bounds the gradient contribution of single records.
+    """Terms of an objective that read records, with bounds of single records' contributions.
 
     Attributes
     ----------
@@ -195,10 +196,10 @@ class Contributions:
 
     @cached_property
     def scores(self) -> int | None:
-        """Return the number of scores of a record that its losses bend in; None if unknown.
+        """Number of a record's scores that enter its losses nonlinearly; None if unknown.
 
-        These are affine in x for all data, as ``X @ w`` is, and so are the others that meet them
-        in one atom. Second derivatives of a record's losses have at most that rank.
+        Scores are the arguments of nonlinear atoms that are affine in x for all data, such as
+        ``X @ w``. Second derivatives of a record's losses have at most that rank.
         """
         if self.rows is None:
             return None
@@ -230,7 +231,7 @@ class Contributions:
 
     @property
     def has_edge(self) -> bool:
-        """Return whether derivatives grow without bound towards the end of an atom's domain."""
+        """Return whether an atom's derivatives are unbounded near the end of its domain."""
         return any(self.form.atoms[j].rule.has_edge(self.form.atoms[j].data) for j in self._read)
 
     @property
@@ -238,7 +239,7 @@ class Contributions:
         return sorted(read_by(self.form, self.terms))
 
     def beyond_edge(self, extent: Extent) -> str | None:
-        """Return the name of an atom, if some admissible record meets the end of its domain.
+        """Return the name of an atom whose domain some admissible record may leave, or None.
 
         Parameters
         ----------
@@ -276,7 +277,7 @@ class Contributions:
         scale : ndarray, shape (n,), optional
             Weights of the gradient's components.
         absent : bool
-            Take a record of zeros instead.
+            Whether to bound the contribution of a record of zeros instead.
 
         Raises
         ------
@@ -293,13 +294,14 @@ class Contributions:
     def changed(
         self, p: int, extent: Extent, scale: Array | None = None, *, removed: bool
     ) -> Array:
-        """Return a bound per record of its replacement by any other, or by zeros; see `bound`.
+        """Return, per record, a bound of the gradient's lp change if the record changes.
 
         Parameters
         ----------
         p, extent, scale
+            See `bound`.
         removed : bool
-            Replace a record by zeros.
+            Whether zeros replace the record, instead of any other admissible record.
         """
         if self.alike is not None:
             few, kind = self.alike
@@ -336,14 +338,14 @@ class Contributions:
         return largest_of(self._leading(extent, scale).changed(p, extent, scale, removed=removed))
 
     def _leading(self, extent: Extent, scale: Array | None) -> Contributions:
-        """Return contributions of records that cover all others; all if these are unknown."""
+        """Return contributions of records that cover all others; of all records if unknown."""
         if scale is not None or self.lines is None or self.rows is None or extent.sums:
-            return self  # a box alone tells which interval lies in another's
+            return self  # intervals are compared for boxes alone
         return self._of(self.rows, self.lines.leading(extent))
 
     @cached_property
     def lines(self) -> Lines | None:
-        """Public rows that alone tell so many records apart; None if records differ otherwise."""
+        """Public rows, if nothing else differs between many records; else None."""
         if self.count <= _BLOCK or self.alike is not None or self.rows is None:
             return None
         line = self.rows.line()
@@ -351,9 +353,10 @@ class Contributions:
 
     @cached_property
     def alike(self) -> tuple[Contributions, Index] | None:
-        """Records that represent all with the same public numbers, and that of each; or None.
+        """Contributions of one record of each kind, and the kind of every record; or None.
 
-        Bounds hold for all admissible data, so that they are the same for such records.
+        Records of one kind have equal public coefficients. Bounds hold for all admissible data, so
+        they are equal for records of one kind.
         """
         if self.count < _MANY or self.rows is None:
             return None
@@ -365,9 +368,9 @@ class Contributions:
 
     @cached_property
     def blocks(self) -> tuple[Contributions, ...]:
-        """The records in their order, so many at once as fit the cache; empty for few.
+        """Contributions of consecutive records in blocks that fit the cache; empty for few records.
 
-        No record's contribution depends on the others.
+        No record's contribution depends on other records.
         """
         if self.count <= _BLOCK or self.rows is None:
             return ()
@@ -376,7 +379,7 @@ class Contributions:
 
     @cached_property
     def rows(self) -> RecordRows | None:
-        """Return the terms' reading of the records row by row; None if one reads otherwise."""
+        """Return the terms as functions of single records; None if one is no such function."""
         return record_rows(self.form, self.terms, self.count)
 
     def _of(self, rows: RecordRows, some: Index) -> Contributions:
@@ -387,7 +390,10 @@ class Contributions:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def part_with(self, record: int) -> tuple[NormalForm, int]:
-        """Return the terms of one record, or the form for few, and the record's new index."""
+        """Return a form with one record's terms and the record's index in it.
+
+        For few records, the form itself is returned.
+        """
         if self.count <= _BLOCK or self.rows is None:
             return self.form, record
         return self._of(self.rows, np.array([record])).form, 0
@@ -398,7 +404,7 @@ class Contributions:
         Raises
         ------
         Unbounded
-            If records reach the gradient by more than one product with variables, or otherwise.
+            If records reach the gradient by several products with variables, or by none.
         """
         free = np.full(self.form.n, np.inf)
         sites: list[Site] = []
@@ -429,10 +435,10 @@ class Contributions:
 
 
 def largest_of(values: Array) -> float:
-    """Return the maximum, infinite if one of the values is no number."""
+    """Return the maximum; infinity if one of the values is NaN."""
     return math.inf if np.isnan(values).any() else float(np.max(values))
 
 
 def _spread(bounds: Array, kind: Index) -> Array:
-    """Return a bound of every record, which is that of its kind."""
+    """Return a bound for every record: the bound of its kind."""
     return np.broadcast_to(bounds, kind.shape) if bounds.size == 1 else bounds[kind]

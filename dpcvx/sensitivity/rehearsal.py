@@ -1,7 +1,7 @@
-"""A derived sensitivity against gradients on made-up neighbors, before a plan rests on it.
+"""Test of a derived sensitivity with gradients on made-up neighbors, before a plan uses it.
 
-The proof is in `dpcvx.sensitivity.derivation`. This finds what a proof cannot: an implementation
-that strays from it, or a version of numpy, scipy or cvxpy that computes otherwise.
+The proof is in `dpcvx.sensitivity.derivation`. The test finds faults that a proof cannot exclude:
+an implementation that differs from it, or a version of numpy, scipy or cvxpy with other results.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Array = NDArray[np.float64]
 
 # Rounding of the gradients that are compared, relative to their size.
 _ROUNDING = 1e-6
-# Contributions times this are longer than their clips.
+# Factor that makes contributions exceed their clips.
 _STEEP = 2.0**30
-# Records of more entries are left out: made-up ones would take as much memory as the data.
+# Largest number of entries of records that are tested: made-up ones need as much memory.
 _LARGEST = 1 << 22
 
 
@@ -44,8 +44,8 @@ def rehearse(
     ----------
     form : NormalForm
     public : Evaluator
-        The objective at data of zeros, one of the two neighbors; it is not asked if records are
-        clipped, as those of zeros may be too, or if zeros are no admissible records.
+        The objective at data of zeros, one of the two neighbors. Another one replaces it if records
+        are clipped, since records of zeros may be clipped, too, or if zeros are not admissible.
     sensitivity : Sensitivity
         Derived from the form.
     p : {1, 2}
@@ -60,10 +60,10 @@ def rehearse(
     Raises
     ------
     PrivacyError
-        If the gradient moves further than the bound, or otherwise than the Jacobian says.
+        If the gradient moves farther than the bound, or not as the Jacobian predicts.
     """
     if sensitivity.asserted is not None:
-        return  # nothing was derived, and the claim is marked as one
+        return  # nothing was derived, and guarantees mark the asserted bound
     points = [start]
     generic = start + np.sin(1.0 + np.arange(start.size))
     if not sensitivity.varies or (
@@ -114,7 +114,7 @@ def rehearse(
 def _escaped(
     sensitivity: Sensitivity, neighbors: tuple[Evaluator, Evaluator], x: Array, p: int
 ) -> tuple[float, bool]:
-    """Return the change of a multiple of the gradient, and whether it exceeds the clips."""
+    """Return the change of a multiple of the gradient, and whether it exceeds the clips' bound."""
     level = sensitivity.change_by_clips * (1.0 if p == 2 else math.sqrt(x.size))
     with np.errstate(all="ignore"):
         near, far = (objective.clipped(x, _STEEP)[0] for objective in neighbors)
@@ -126,19 +126,20 @@ def _escaped(
 def _trials(
     form: NormalForm, sensitivity: Sensitivity
 ) -> Iterator[tuple[NormalForm, Sequence[int], list[Array], Array | None]]:
-    """Members, made-up data for them, the origin for the rest, and what these add to the gradient.
+    """Yield tests: form, indices of private parameters, data, and expected change of the gradient.
 
-    The last is None for records, which have a bound only; one record, or one person's, differs from
-    the origin. The first is the form or, for many records, the part that reads the one, which makes
-    gradients cheap.
+    The data are made up for these parameters, and the origin for all others. For records, one
+    record, or one person's records, differ from the origin, and the expected change is None, as
+    there is only a bound. For many records, the form has only the terms of the one record, so that
+    gradients are cheap.
     """
     zero = _origin(form, sensitivity)
     elsewhere = {k for task in sensitivity.records for k in task.members}
-    if sensitivity.weights is not None:  # their Jacobian is made of gradients to begin with
+    if sensitivity.weights is not None:  # their Jacobian is computed from gradients anyway
         elsewhere |= sensitivity.weights.members
     affine = [k for k, J in enumerate(sensitivity.jacobians) if k not in elsewhere and J.nnz]
     if affine:
-        # As large as the public numbers, next to which smaller data would be rounded away.
+        # As large as the public numbers: smaller data would be lost to rounding next to these.
         arguments = [u for atom in form.atoms for u in atom.args if has_entries(u.h)]
         size = max([1.0, *(float(np.abs(u.h).max()) for u in arguments)])
         data, expected = list(zero), np.zeros(form.n)
@@ -161,7 +162,7 @@ def _trials(
 
 
 def _only(spec: PrivateSpec, records: Sequence[int]) -> Array:
-    """Return zeros but for a made-up record, or for several equal ones."""
+    """Return the origin with one made-up record in it, or with several equal ones."""
     assert isinstance(spec.adjacency, Rows)
     entries = np.add.outer(np.arange(0, spec.size, spec.shape[0]), records)
     row = np.sin(1.0 + np.arange(len(entries)))
@@ -190,7 +191,7 @@ def _least(spec: PrivateSpec) -> Array:
 
 
 def _within(spec: PrivateSpec, row: Array, least: Array) -> Array:
-    """Return a row within bounds and norm, on the way from the least one to one given."""
+    """Return a row within bounds and norm, on the line from `least` to the clipped given row."""
     assert isinstance(spec.adjacency, Rows)
     order, most = spec.adjacency.order, spec.adjacency.max_norm
     row = np.clip(row, *spec.interval)

@@ -1,9 +1,9 @@
 r"""One-time release: the statistic that an agent releases, and data restored from it.
 
 If the gradient is :math:`\nabla f(x; d) = h(x) + J d` with J constant, one noisy release of d (or
-of J d) serves every round. With :math:`\tilde d` in place of d the objective is public, and every
-further computation is post-processing. The cost does not grow with the number of rounds, and the
-noise has the shape of the data's own image under J.
+of J d) serves every round. With the released :math:`\tilde d` in place of d the objective is
+public, and every further computation is post-processing. The privacy loss does not grow with the
+number of rounds, and the noise in the gradient is the image of the noise in d under J.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from .second_moments import Moments, moments, moments_of
 
 Array = NDArray[np.float64]
 
-# Jacobians with more entries are not made dense to recover data from a slope.
+# Largest number of entries of a Jacobian that is made dense to recover data from J d.
 DENSE = 20_000_000
-# The range of slopes of more components is not looked for: it is taken to be everything.
+# Largest number of components of J d for which the range of J is computed; else it is everything.
 _SQUARE = 600
 _RANK = 1e-12
-# Rounding errors of sums, relative to their sensitivity, that noise hides anyway.
+# Rounding errors of sums, relative to their sensitivity, that are small next to the noise.
 _ROUNDING = 2.0**-24
-# Largest error of what recovers the data from a statistic of them, relative to their units.
+# Largest error of data that are recovered from an exact statistic, relative to their units.
 _INVERSE = 1e-6
 
 
@@ -57,20 +57,21 @@ class Publication:
     ----------
     private : tuple of PrivateSpec
     kind : {"data", "shaped data", "slope", "shaped slope", "sums"}
-        The data themselves, each object in units of its own sensitivity; a statistic that tells
-        them all; the slope J d, its components weighted; another statistic that tells the slope
-        (`dpcvx.defaults.data_shape` shapes both); or weighted sums of entries, through which alone
-        a model reads them, see `dpcvx.algorithms.weighted_sums`.
+        Kind of the statistic: the data themselves, each object in units of its own sensitivity;
+        another statistic that determines the data; the linear coefficient ("slope") J d with
+        weighted components; another statistic that determines J d (`dpcvx.defaults.data_shape`
+        shapes both); or weighted sums of entries, if the model reads no more of the data, see
+        `dpcvx.algorithms.weighted_sums`.
     encode : csr_array, shape (s, total size of the data)
         Matrix from the data, one object after the other, to the statistic.
     sensitivity : float
         Sensitivity of the statistic, in the mechanism's norm.
     jacobian : csr_array or None, shape (n, total size of the data)
-        J; None where it depends on the point.
+        The Jacobian J of the gradient in the data; None if it depends on the point.
     weights : ndarray, shape (s,)
-        Weights of the components that the data move, in the linear coefficient; else ones.
+        Weights of the components of J d that depend on the data, for a "slope"; else ones.
     estimates : tuple of (slice, Estimate)
-        Estimates of components of the released statistic from public expectations.
+        Estimates of components of the statistic from released values and public priors.
     """
 
     private: tuple[PrivateSpec, ...]
@@ -86,7 +87,7 @@ class Publication:
 
     @property
     def whole(self) -> bool:
-        """Return whether it tells the data themselves."""
+        """Return whether the statistic determines the data."""
         return self.kind in ("data", "shaped data")
 
     @property
@@ -95,17 +96,17 @@ class Publication:
         return int(self.encode.shape[0])
 
     def slope_covariance(self, variance: float, *, diagonal: bool = False) -> sp.csr_array | None:
-        """Covariance of the error in the linear coefficient of the surrogate objective, (n, n).
+        """Return the covariance of the error in the surrogate's linear coefficient, shape (n, n).
 
-        With a prior, it is that for data as the prior expects. It is None if it depends on the
-        point.
+        With a prior, it is the covariance for data that follow the prior. It is None if the
+        Jacobian depends on the point.
 
         Parameters
         ----------
         variance : float
             Variance of the noise in one component of the statistic.
         diagonal : bool
-            Whether the diagonal is enough: covariances of many components may be large.
+            Whether to return the diagonal only, since full covariances may be large.
         """
         if not diagonal:
             unit = self._unit_covariance
@@ -115,7 +116,7 @@ class Publication:
 
     @cached_property
     def _unit_covariance(self) -> sp.csr_array | None:
-        """See `slope_covariance`; for noise of variance one. Plans scale it many times."""
+        """Covariance of `slope_covariance` for noise of variance 1; plans scale it many times."""
         back, left = self.back, self._left
         if back is None:
             return None
@@ -125,7 +126,7 @@ class Publication:
 
     @cached_property
     def _unit_variances(self) -> Array | None:
-        """Diagonal of `_unit_covariance`, with its sums in the same order."""
+        """Diagonal of `_unit_covariance`, summed in the order of its products."""
         back, left = self.back, self._left
         if back is None:
             return None
@@ -139,7 +140,7 @@ class Publication:
 
     @property
     def _left(self) -> Array:
-        """Part of its variance that estimates leave the noise, by component, or of all (s, s)."""
+        """Share of the noise's variance that remains after estimates: shape (s,), or (s, s)."""
         left = np.ones(self.size)
         for entries, estimate in self.estimates:
             if estimate.left.ndim == 2:
@@ -170,10 +171,11 @@ class Publication:
         return sums_rounded_once(self.encode, x, _ROUNDING * self.sensitivity)
 
     def restore(self, released: Array) -> list[Array]:
-        """Return surrogate data: one flat array per private object, of the declared kind.
+        """Return surrogate data from the released statistic: one flat array per private object.
 
-        Signs, and eigenvalues of positive semidefinite matrices. A surrogate of a slope, shaped or
-        not, has the right image under J, but signs of its own. Data of sums have their limits.
+        Surrogates of data are projected onto the declared kind, such as signs or positive
+        semidefinite matrices. Surrogates of J d have the released image under J, but may violate
+        declared signs. Surrogates of sums lie within declared bounds.
         """
         ends = np.cumsum([spec.size for spec in self.private])[:-1]
         if self.estimates:
@@ -188,13 +190,13 @@ class Publication:
         return [spec.admissible(part) for part, spec in zip(parts, self.private, strict=True)]
 
     def around(self, released: Array, noise: Array) -> list[Array]:
-        """Return surrogate data as of `restore`, with the noise that estimates leave.
+        """Return the surrogate data of `restore` with more noise, as much as estimates leave.
 
         Parameters
         ----------
         released : ndarray, shape (s,)
         noise : ndarray, shape (s,)
-            Noise as large as that in the release.
+            Noise of the size of the noise in the release.
         """
         estimated, left = released.copy(), noise.copy()
         for entries, estimate in self.estimates:
@@ -203,10 +205,10 @@ class Publication:
         return replace(self, estimates=()).restore(estimated + left)
 
     def _data_of_sums(self, sums: Array) -> Array:
-        """Data within their limits whose weighted sums are closest to these.
+        """Return data within their declared bounds whose weighted sums are closest to given ones.
 
-        Each entry is in one sum at most. All entries of a sum move along their weights from 0, as
-        far as their limits allow.
+        Each entry is in one sum at most. All entries of a sum move from 0 in proportion to their
+        weights, as far as their bounds allow.
         """
         pairs = [spec.interval for spec in self.private for _ in range(spec.size)]
         lower, upper = np.array(pairs).T
@@ -219,34 +221,35 @@ class Publication:
 
     @cached_property
     def decode(self) -> sp.csr_array:
-        """Return the matrix from a statistic that determines the data back to them."""
+        """Matrix from a statistic that determines the data to the data."""
         if self.kind == "shaped data":
             return sp.csr_array(left_inverse(self.encode.toarray()))
         return sp.csr_array(sp.diags_array(1 / self.encode.diagonal()))
 
     def unlimited(self, released: Array) -> Array:
-        """Return the data as they left, one object after the other, whatever was declared of them.
+        """Return the released data without a projection, one object after the other.
 
-        Its noise has the law that it was drawn from. That of `restore` has not.
+        Their noise has the law that it was drawn from. The projection in `restore` changes the law.
         """
         return np.asarray(self.decode @ released)
 
     @property
     def units(self) -> list[float]:
-        """Return the unit of a component in each object, for data released by themselves."""
+        """Unit of each object's entries in the statistic, if the data themselves are released."""
         starts = np.cumsum([0, *(spec.size for spec in self.private[:-1])])
         return [float(unit) for unit in 1 / self.encode.diagonal()[starts]]
 
     @property
     def sum_units(self) -> Array:
-        """Return the unit of each weighted sum, scaled to a largest weight of 1."""
+        """Unit of each weighted sum, scaled to a largest weight of 1."""
         return 1 / np.asarray(abs(self.encode).max(axis=1).todense()).ravel()
 
     def told_moves(self) -> tuple[Array | None, Array | None]:
-        """Targets and figures of estimates next to public proxy data, for who makes them anew.
+        """Return targets and figures of the estimates, so that another party can rebuild them.
 
-        Targets of shape (s,), and per estimate its first component, the one behind its last, the
-        effective dimension, and 1 if the level is fitted; None without estimates.
+        Targets have shape (s,). Each estimate has a row of figures: its first component, the end of
+        its components, its effective dimension, and 1 if the level is fitted. Both are None without
+        estimates of James and Stein's kind.
         """
         targets, figures = np.zeros(self.size), []
         for entries, estimate in self.estimates:
@@ -257,7 +260,7 @@ class Publication:
         return (targets, np.array(figures, dtype=float)) if figures else (None, None)
 
     def with_moves(self, targets: Array, figures: Array, variance: float) -> Publication | None:
-        """Return the release with estimates of another party's choice, as post-processing.
+        """Return the release with estimates that another party chose, which is post-processing.
 
         Parameters
         ----------
@@ -281,7 +284,7 @@ class Publication:
         return replace(self, estimates=tuple(estimates))
 
     def noise(self, scale: float, measure: str = "scale") -> str:
-        """Return a text on noise of this scale, or other measure, on the statistic."""
+        """Return text on the noise of the statistic; `measure` names what `scale` measures."""
         if self.kind == "slope":
             sizes = _range(scale / self.weights)
             return f"{measure} {sizes} per component of the linear coefficient J d"
@@ -311,7 +314,7 @@ class Publication:
         )
 
 
-# What is released once in place of an agent's data.
+# A statistic that an agent releases once in place of its data.
 Statistic = Publication | Moments
 
 
@@ -342,7 +345,7 @@ class Once:
 
     @staticmethod
     def of(statistic: Statistic) -> Once:
-        """Return the name of a statistic, without its estimates."""
+        """Return the description of a statistic, without its estimates."""
         if not isinstance(statistic, Publication):
             return Once("second moments", None, None)
         kind = statistic.kind
@@ -352,7 +355,7 @@ class Once:
 
 
 def releasable(sensitivity: Sensitivity) -> bool:
-    """Return whether data can be released once: themselves, as `J d`, or as second moments."""
+    """Return whether an agent's data can be released once: as data, J d, or second moments."""
     return sensitivity.linear or moments(sensitivity, 2) is not None
 
 
@@ -372,7 +375,7 @@ def by_matrix(
 
 
 def weighted(sensitivity: Sensitivity, p: int, J: sp.csr_array, weights: Array) -> Publication:
-    """Return the slope with its components weighted."""
+    """Return the release of the linear coefficient J d with weighted components."""
     used = np.flatnonzero(np.diff(J.indptr) > 0)
     scale = np.zeros(J.shape[0])
     scale[used] = weights
@@ -382,11 +385,11 @@ def weighted(sensitivity: Sensitivity, p: int, J: sp.csr_array, weights: Array) 
 
 
 def moves_one(statistic: Statistic) -> bool:
-    """Return whether one change of the data moves one component of a statistic at most.
+    """Return whether one change of the data moves at most one component of a statistic.
 
-    It does where there is one. Else every object has to change by one entry, independently of the
-    others, and no entry may be in two components. Components without that entry are then computed
-    from the same numbers in the same order, and are the same to the last bit.
+    This holds for a statistic of one component. Otherwise one change has to be a change of one
+    entry of one object, and no entry may be in two components. All other components are then
+    computed from equal numbers in equal order, so they are bitwise equal.
     """
     if not isinstance(statistic, Publication):
         return False
@@ -406,7 +409,7 @@ def moves_one(statistic: Statistic) -> bool:
 def restated(
     sensitivity: Sensitivity, p: int, owner: str, once: Once, *, single: bool = False
 ) -> Statistic:
-    """Return a statistic that somebody proposed, with a sensitivity that is derived here.
+    """Return the statistic that a request describes, with a sensitivity that is derived here.
 
     Parameters
     ----------
@@ -416,9 +419,9 @@ def restated(
     owner : str
         Name of the agent, for messages.
     once : Once
-        The statistic, by name; its estimates are left out.
+        Description of the statistic; its estimates are not used.
     single : bool
-        Whether the noise hides moves of one component only.
+        Whether the noise protects changes of one component only.
 
     Raises
     ------
@@ -431,12 +434,12 @@ def restated(
     if kind == "second moments":
         statistic = moments(sensitivity, p)
         if statistic is None and not sensitivity.records and not J.nnz:
-            # A model that is solved as it is written: no gradient is asked for.
+            # A model that is solved as written needs no gradient.
             statistic = moments_of(sensitivity.private, p)
     elif kind == "data" and once.encode is None and sensitivity.linear:
         statistic = whole_data(sensitivity, p, owner)
     elif any(spec.is_complex for spec in sensitivity.private):
-        pass  # entries change in two parts at once, which no other statistic's bound counts
+        pass  # real and imaginary parts change together, which bounds of other statistics omit
     elif sensitivity.constant and how is not None and np.isfinite(how).all():
         used = int(np.count_nonzero(np.diff(J.indptr)))
         if kind == "slope" and how.shape == (used,) and (how > 0).all():
@@ -489,9 +492,9 @@ def _with_sum(weights: Array, value: float, lower: Array, upper: Array) -> Array
 
 
 def left_inverse(matrix: Array) -> Array:
-    """Return the pseudoinverse of a matrix of full column rank, in any units of its columns.
+    """Return the pseudoinverse of a matrix of full column rank, with columns of any scale.
 
-    A pseudoinverse of the matrix as it is drops columns that are small beside others.
+    Without scaling, a pseudoinverse drops columns that are small next to others.
 
     Parameters
     ----------
@@ -503,7 +506,7 @@ def left_inverse(matrix: Array) -> Array:
 
 
 def _tells_all(matrix: Array) -> bool:
-    """Return whether data follow from this statistic, in whatever units they are."""
+    """Return whether a matrix has full column rank, so that its statistic determines the data."""
     lengths = np.linalg.norm(matrix, axis=0)
     if not (lengths > 0).all():
         return False
@@ -512,7 +515,7 @@ def _tells_all(matrix: Array) -> bool:
 
 
 def whole_data(sensitivity: Sensitivity, p: int, owner: str) -> Publication:
-    """Return the data, each object in units of its own sensitivity."""
+    """Return the release of the data themselves, each object in units of its own sensitivity."""
     specs, J = sensitivity.private, without_zeros(sp.hstack(sensitivity.jacobians))
     reaches = [reach_of(spec, p) for spec in specs]
     units = np.concatenate([np.full(s.size, unit) for s, unit in zip(specs, reaches, strict=True)])
@@ -526,16 +529,16 @@ def whole_data(sensitivity: Sensitivity, p: int, owner: str) -> Publication:
             "more, so no noise can be scaled to it. Declare a smaller change, or rescale the data "
             "and the objective."
         )
-    # The sensitivity is in units in which one change of one object has length 1 at most.
-    # Parts of one record change together, and so do records of one person, each by at most one unit
-    # and no two in one component; other objects do not.
+    # In these units, one change of one object has norm 1 at most. Parts of one record change
+    # together, and so do records of one person, each by at most one unit and no two in one
+    # component. Other objects do not change together.
     moved: dict[str, int] = {}
     for spec in specs:
         if isinstance(spec.adjacency, Rows):
             rows = spec.adjacency.moved_rows(spec.shape[0])
             moved[spec.adjacency.label] = moved.get(spec.adjacency.label, 0) + rows
     together = max([1, *moved.values()]) ** (1 / p)
-    # Rounded up by more than the division by a unit rounds.
+    # Rounded up by more than the rounding of a division by a unit.
     encode, level = sp.csr_array(sp.diags_array(1 / units)), together * (1 + 1e-9)
     constant = J if sensitivity.constant else None
     return Publication(specs, "data", encode, level, constant, np.ones(units.size))
@@ -546,12 +549,12 @@ def _range(values: Array) -> str:
 
 
 def _range_projection(J: sp.csr_array) -> Array | sp.csr_array:
-    """Return the projection of noise in J d onto the range of J, as restored data keep it."""
+    """Return the projection onto the range of J: restored data keep only this part of the noise."""
     everything = sp.eye_array(J.shape[0], format="csr")
     if J.shape[0] > _SQUARE:
         return everything
     squares = product(J, J.T).toarray()
-    # Of rows of one length: small ones are not lost next to large ones.
+    # Rows are scaled to length 1, so that small rows count.
     lengths = np.sqrt(squares.diagonal())
     if np.linalg.eigvalsh(squares / np.outer(lengths, lengths))[0] > _RANK:
         return everything

@@ -1,9 +1,9 @@
-r"""Release once of private quadratic statistics: noisy moments in place of records.
+r"""One-time release of the second moments of records, in place of the records.
 
-A term :math:`\|\alpha X Z(x) - \gamma Y\|^2` reads the records through the moments
-:math:`[X, Y]'[X, Y]` only (X'X, X'Y and Y'Y of least squares). They are released once with noise
-and brought back to the positive semidefinite matrices; a factor of the result stands for the
-records from then on.
+A term :math:`\|\alpha X Z(x) - \gamma Y\|^2` depends on the records only by the moments
+:math:`[X, Y]'[X, Y]` (X'X, X'Y and Y'Y for least squares). They are released once with noise, and
+projected onto the positive semidefinite matrices. A factor of the projection replaces the records
+in every further computation.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Moments:
 
     private: tuple[PrivateSpec, ...]  # the parts of the records, all with the same number of rows
     radii: tuple[float, ...]  # bounds of the l2 norms of their rows
-    sensitivity: float  # of the statistic, in the mechanism's norm
+    sensitivity: float  # sensitivity of the statistic, in the mechanism's norm
 
     kind = "second moments"
-    whole = False  # the records themselves are not told
+    whole = False  # the statistic does not determine the records
 
     @property
     def order(self) -> int:
@@ -51,10 +51,10 @@ class Moments:
         return self.order * (self.order + 1) // 2
 
     def statistic(self, data: Sequence[Array]) -> Array:
-        """Return the upper triangle of V'V with off-diagonal entries times sqrt(2): norms are kept.
+        """Return the upper triangle of V'V, off-diagonal entries times sqrt(2) to keep its norm.
 
-        V stacks the parts side by side, each in units of its own bound, so that its rows have
-        norm at most one.
+        V has the parts side by side, each in units of its own bound, so that the rows of V have a
+        norm of at most one.
         """
         V = np.hstack(
             [
@@ -65,7 +65,7 @@ class Moments:
         return triangle(V)
 
     def restore(self, released: Array) -> list[Array]:
-        """Return surrogate records with the closest admissible moments to those released."""
+        """Return surrogate records with the admissible moments closest to the released ones."""
         m = self.private[0].shape[0]
         rows = closest_rows(released, self.order, m)
         V = np.zeros((m, self.order))
@@ -77,11 +77,11 @@ class Moments:
         ]
 
     def around(self, released: Array, noise: Array) -> list[Array]:
-        """Return surrogate records as of `restore`, with more noise in their moments."""
+        """Return the surrogate records of `restore` for moments with additional noise."""
         return self.restore(released + noise)
 
     def unlimited(self, released: Array) -> Array:
-        """Return the moments as they left."""
+        """Return the released moments without a projection."""
         return released
 
     def noise(self, scale: float) -> str:
@@ -97,7 +97,7 @@ class Moments:
 
 
 def moments(sensitivity: Sensitivity, p: int) -> Moments | None:
-    """Return the moments through which an objective reads its records, or None if it reads more.
+    """Return the moments of an objective's records, or None if it depends on more than these.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def moments(sensitivity: Sensitivity, p: int) -> Moments | None:
 
 
 def moments_of(private: tuple[PrivateSpec, ...], p: int) -> Moments | None:
-    """Return the second moments of records, whoever reads them; None if there are other data.
+    """Return the second moments of private data; None unless all are parts of the same records.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def moments_of(private: tuple[PrivateSpec, ...], p: int) -> Moments | None:
     p : {1, 2}
         Norm of the mechanism.
     """
-    kinds = [(spec.shape, spec.adjacency) for spec in private]  # a number has no length
+    kinds = [(spec.shape, spec.adjacency) for spec in private]  # a scalar has no rows
     labels = {(shape[0], kind.label) for shape, kind in kinds if isinstance(kind, Rows)}
     if len(labels) != 1 or not all(isinstance(kind, Rows) for _, kind in kinds):
         return None
@@ -166,7 +166,7 @@ def triangle(V: Array) -> Array:
 
 
 def closest_rows(released: Array, order: int, most: int) -> Array:
-    """Return at most so many rows whose moments are the closest admissible ones to a triangle.
+    """Return at most `most` rows whose moments are the admissible ones closest to given moments.
 
     Parameters
     ----------
@@ -175,6 +175,7 @@ def closest_rows(released: Array, order: int, most: int) -> Array:
     order : int
         Number of columns.
     most : int
+        Largest number of rows.
 
     Returns
     -------
@@ -184,7 +185,7 @@ def closest_rows(released: Array, order: int, most: int) -> Array:
     S = np.zeros((order, order))
     S[i, j] = released / np.where(i == j, 1.0, math.sqrt(2))
     values, vectors = np.linalg.eigh(np.triu(S) + np.triu(S, 1).T)
-    # Of at most as many records as there are: the largest eigenvalues, without negative ones.
+    # Moments of at most that many records: the largest eigenvalues, without negative ones.
     largest = np.argsort(-values)[: min(most, order)]
     return np.sqrt(np.maximum(values[largest], 0.0))[:, None] * vectors[:, largest].T
 
@@ -197,10 +198,10 @@ class Reading:
     ----------
     weight : float
     parts : tuple of (int, float)
-        Index and coefficient of each part in the residual; the factor of the affine function of the
-        variables comes first.
+        Index k and coefficient c_k of each part V_k of the records. The part that multiplies an
+        affine function of x comes first.
     affine : Combination
-        That function.
+        The affine function of x that multiplies the first part.
     private : tuple of PrivateSpec
     """
 
@@ -211,11 +212,11 @@ class Reading:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Columns of each part."""
+        """Number of columns of each part."""
         return tuple(_width(spec) for spec in self.private)
 
     def quadratic(self, V: Array, units: Sequence[float]) -> tuple[Array, sp.csr_array]:
-        """Return the slope at 0 and curvature of the objective with rows V in place of all records.
+        """Return gradient at 0 and Hessian of the objective with rows V in place of all records.
 
         Parameters
         ----------
@@ -243,7 +244,7 @@ class Reading:
 
 
 def reading(form: NormalForm) -> Reading | None:
-    """Return the objective's reading of records through second moments only; None for others."""
+    """Return how an objective depends on records by second moments only; None for others."""
     matching_terms = [term for term in terms(form) if all(form.reach(term.atom))]
     if len(matching_terms) != 1 or not all(isinstance(s.adjacency, Rows) for s in form.private):
         return None
@@ -266,7 +267,7 @@ class Scaled:
     """Scaling of an agent's moments in a sum over agents."""
 
     widths: tuple[int, ...]  # columns of each part
-    units: tuple[float, ...]  # in which rows of the parts are counted, the same for all agents
+    units: tuple[float, ...]  # units of the rows of each part, equal for all agents
     factor: float  # weight of the agent's moments; 0 for an agent without records
 
     @property
@@ -287,7 +288,7 @@ class Scaled:
         return self.factor * sum((r / unit) ** 2 for r, unit in pairs) * _moved(private)
 
     def statistic(self, data: Array) -> Array:
-        """Return the term, of the parts one after the other, each column by column."""
+        """Return the agent's term of the sum from its data: part after part, each by columns."""
         m = data.size // self.order
         parts = np.split(data, np.cumsum([m * width for width in self.widths])[:-1])
         pairs = zip(parts, self.widths, self.units, strict=True)
@@ -311,7 +312,7 @@ def _multiple(M: Matrix) -> float:
 
 
 def has_intercept(sensitivity: Sensitivity) -> bool:
-    """Return whether f would read only moments but for a term added equally to every row."""
+    """Return whether f depends on moments only, apart from a term added equally to every row."""
     records = sensitivity.records
     if len(records) != 1 or len(records[0].terms) != 1:
         return False
@@ -319,7 +320,7 @@ def has_intercept(sensitivity: Sensitivity) -> bool:
 
 
 def _reads_moments_only(form: NormalForm, atom: Atom, intercept: bool = False) -> bool:
-    """Return whether an atom reads moments alone; `intercept`: but for a term in every row."""
+    """Return whether an atom depends on records by moments only; `intercept` allows equal rows."""
     squares = atom.rule.sums_rows(atom.data) and atom.rule.of_squares(atom.data)
     if not squares or not atom.args[1].constant:
         return False

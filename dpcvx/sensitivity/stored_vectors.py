@@ -1,15 +1,15 @@
 r"""Vectors that an agent stores, as combinations of released values and exact gradients.
 
-A `LinearCombination` makes one from public numbers, from vectors that are stored already, and from
-gradients at them: :math:`v = c + \sum_j a_j u_j + \sum_j b_j \nabla f(u_j)`. The vectors themselves
-stay within the trust boundary. The bound on their change, if one change of the data leaves all
-released values the same, is public and follows term by term.
+A `LinearCombination` computes a vector from public numbers, from vectors that are stored already,
+and from gradients at them: :math:`v = c + \sum_j a_j u_j + \sum_j b_j \nabla f(u_j)`. The vectors
+themselves stay within the trust boundary. The bound on their change between neighboring data, for
+equal released values, is public and follows term by term.
 
 Vectors made of gradients at unreleased points move as follows if the data change.
 
-Two neighbors f and f' of M-smooth objectives differ in their gradients by e, :math:`\|e\| \le
-\Delta` at every point. While everything that left an agent stays the same, a vector u that it keeps
-moves by some :math:`\delta u`, and the gradient there by
+M-smooth objectives f and f' for neighboring data differ in their gradients by e, :math:`\|e\| \le
+\Delta` at every point. If all values that an agent released are equal, a vector u that it stores
+moves by some :math:`\delta u`, and the gradient at it by
 
 .. math:: \nabla f'(u + \delta u) - \nabla f(u) = e + G\, \delta u
 
@@ -24,12 +24,14 @@ derivatives that lie within :math:`\varrho` of a fixed matrix H (of a quadratic:
 .. math:: e + G (K e + w) = (I + H K) e + w', \qquad
     \|w'\| \le M \|w\| + \varrho \|K e\| ,
 
-and linear combinations are those of K and w. So K is a polynomial in H, what cancels cancels, and
-for quadratics the norm of :math:`K J (d - d')` over the adjacency is what is charged.
+and for a linear combination of vectors, K and w are combined linearly, too. So K is a polynomial in
+H, whose terms may cancel exactly. For quadratics the sensitivity is the largest norm of :math:`K J
+(d - d')` over neighbors.
 
 *An e that depends on the point*: a gradient moves by an e of its own plus :math:`M \|\delta u\|`,
-and norms add up. A difference of gradients at u and v is treated better where that pays: it moves
-by :math:`e(u) - e(v)`, and e itself is Lipschitz, with the constant L of one record's losses. Then
+and norms add up. For a difference of gradients at u and v there is another bound, used if it is
+smaller: the difference moves by :math:`e(u) - e(v)`, and e itself is Lipschitz, with the constant L
+of one record's losses. Then
 
 .. math:: \|e(u) - e(v)\| \le L\,\|u - v\|, \qquad
     \|u - v\| \le \|u_0 - v_0\| + N (\|\delta u\| + \|\delta v\|),
@@ -37,8 +39,8 @@ by :math:`e(u) - e(v)`, and e itself is Lipschitz, with the constant L of one re
 where :math:`u_0, v_0` are what the vectors would be with zeros for data, and N changes lead from
 any data there.
 
-Terms that cancel leave the rounding errors of private numbers behind. A millionth of these terms is
-charged for them.
+If terms cancel, rounding errors of private numbers remain. Bounds of sums therefore include a
+millionth of all terms.
 """
 
 from __future__ import annotations
@@ -60,15 +62,15 @@ Array = NDArray[np.float64]
 
 # Covers the rounding of small matrices, their products and sums, relative to their norms.
 _ROUNDING = 1e-12
-# Charged in any case of parts that may cancel.
+# Share of the parts of a sum that its bound includes in any case, since parts may cancel.
 _CANCELLED = 2.0**-20
-# Matrices K are followed if they and their products with J have no more entries together.
+# Largest number of entries of K and K J together for which K is a full matrix.
 _ENTRIES = 20_000
 
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """Effect of one change of the data on a vector: ``K e + w``."""
+    """Effect ``K e + w`` of one change of the data on a vector; see the module."""
 
     K: Array  # shape (n, n), or (1, 1) for a multiple of the identity
     rest: float  # bound of ``||w||_2``
@@ -81,13 +83,13 @@ class Effect:
 
     @property
     def two(self) -> float:
-        """Bound of its l2 norm."""
+        """Bound of the effect's l2 norm."""
         return self.known + self.rest
 
 
 @dataclass(frozen=True, eq=False)
 class At:
-    """A gradient in a sum: its factor, the effect on its place, and that place without data."""
+    """A gradient in a sum: its factor, the effect on its point, and the point for zero data."""
 
     factor: float
     effect: Effect
@@ -101,10 +103,10 @@ class Shift:
     n: int
     image: Callable[[Array, int], float]  # bound of ``||K e||_p`` for K and p
     center: Array  # shape (n, n) or (1, 1); H
-    spread: float  # how far second derivatives are from it, in the spectral norm
+    spread: float  # largest distance of second derivatives from H, in the spectral norm
     smoothness: float  # M
-    fixed: bool  # whether e is the same at all points
-    turn: float  # L, where e depends on the point
+    fixed: bool  # whether e is equal at all points
+    turn: float  # L, used if e depends on the point
     changes: float  # N; infinite if no number of changes leads to zeros
 
     def size(self, effect: Effect, p: int) -> float:
@@ -115,7 +117,7 @@ class Shift:
         return min(self.image(effect.K, 1) + root * effect.rest, root * effect.two)
 
     def slope(self, u: Effect) -> Effect:
-        """Return the effect on the gradient at u."""
+        """Return the effect on the gradient at a vector with the effect u."""
         K = np.eye(self.center.shape[0]) + self.center @ u.K
         rest = self.smoothness * (u.rest + self._rounded(u.K))
         if self.spread > 0:
@@ -123,7 +125,7 @@ class Shift:
         return Effect(K, rest, self.image)
 
     def combined(self, vectors: Sequence[tuple[float, Effect]], slopes: Sequence[At]) -> Effect:
-        """Return the effect on a weighted sum of stored vectors and of gradients at such."""
+        """Return the effect on a weighted sum of stored vectors and of gradients at them."""
         parts = [*vectors, *((step.factor, self.slope(step.effect)) for step in slopes)]
         K, rest = np.zeros_like(self.center), 0.0
         for a, part in parts:
@@ -136,7 +138,7 @@ class Shift:
         return Effect(K, rest, self.image)
 
     def _paired(self, K: Array, rest: float, slopes: Sequence[At]) -> tuple[Array, float]:
-        """Return K and the rest with every gradient's e moved to the first point, if that pays."""
+        """Return K and the rest with every e taken at the first point, if that bound is smaller."""
         first, *others = slopes
         whole = sum(abs(step.factor) for step in slopes)
         joint = abs(sum(step.factor for step in slopes))
@@ -146,7 +148,7 @@ class Shift:
         return K - (whole - joint), rest + turned
 
     def _apart(self, a: At, b: At) -> float:
-        """Return a bound of the distance of two kept vectors, whatever the data."""
+        """Return a bound of the distance of two stored vectors, for all data."""
         reach = a.effect.two + b.effect.two
         public = float(np.linalg.norm(a.public - b.public))
         size = float(np.linalg.norm(a.public) + np.linalg.norm(b.public))
@@ -163,16 +165,18 @@ def fixed_shift(
     smoothness: float,
     curvature: Curvature | None,
 ) -> Shift:
-    """Return the shift of gradients that move by the same vector at all points.
+    """Return the shift of gradients that move by one vector e at all points.
 
     Parameters
     ----------
     n, size : int
         Sizes of the agent's vector and of its data.
     image : callable
+        Function that returns a bound of ``||K e||_p`` for K and p.
     smoothness : float
+        Lipschitz constant M of the gradients.
     curvature : Curvature or None
-        None if no more is known than the smoothness.
+        Bounds of second derivatives; None if only the smoothness is known.
     """
     M = smoothness * SLACK
     center, spread = np.zeros((1, 1)), M
@@ -191,7 +195,7 @@ def varying_shift(
     turn: float,
     changes: float,
 ) -> Shift:
-    """Return the shift of gradients that move by another vector at every point."""
+    """Return the shift of gradients that move by a vector e that depends on the point."""
     M = smoothness * SLACK
     turn = min(turn * SLACK, 2 * M)
     return Shift(n, image, np.zeros((1, 1)), M, M, False, turn, changes)
@@ -204,7 +208,7 @@ class LinearCombination:
     Attributes
     ----------
     center : ndarray, shape (n,)
-        Follows from what left the agents.
+        Public vector c, computed from released values.
     vectors, gradients : dict of str to float
         a_j and b_j, by the name of u_j.
     """
@@ -216,17 +220,18 @@ class LinearCombination:
 
 @dataclass(frozen=True)
 class Smoothness:
-    """M of one agent's objective, for all admissible data.
+    """Lipschitz constant M of the gradient of one agent's objective, for all admissible data.
 
     Attributes
     ----------
     value : float
+        The constant M.
     asserted : bool
-        Whether it is the user's claim.
+        Whether the user supplied M without a proof.
     curvature : Curvature or None
-        Further knowledge of second derivatives.
+        Bounds of second derivatives, if they are known.
     turn : float
-        M of the difference of two neighbors' objectives; infinite if none is known.
+        Lipschitz constant L of the difference of two neighbors' gradients; infinite if unknown.
     """
 
     value: float
@@ -236,12 +241,12 @@ class Smoothness:
 
 
 class StoredVectors:
-    """The vectors that one agent stores. Private.
+    """Private vectors that one agent stores, by name.
 
     Parameters
     ----------
     gradient : callable
-        Exact.
+        Exact gradient of the agent's objective.
     """
 
     def __init__(self, gradient: Callable[[Array], Array]) -> None:
@@ -252,7 +257,7 @@ class StoredVectors:
         self._gradients: dict[str, Array] = {}
 
     def store(self, name: str, combination: LinearCombination) -> None:
-        """Make a vector, or make it anew; the combination may name what it replaces."""
+        """Store a combination under a name; it may contain the vector that it replaces."""
         value = combination.center.copy()
         for other, a in combination.vectors.items():
             value += a * self._vectors[other]
@@ -279,7 +284,8 @@ class StoredVectors:
 class _Stored:
     """Public facts of a vector: the effect of one change on it, and its value for zero data.
 
-    `size` is that of the public numbers that it is made of; `secret`, whether gradients are.
+    `size` bounds the magnitude of the public numbers in it; `secret` tells whether gradients are in
+    it.
     """
 
     effect: Effect
@@ -294,7 +300,7 @@ class StoredEffects:
     Parameters
     ----------
     public : callable
-        The gradient at zero data.
+        Gradient of the objective at zero data, a function of the point.
     shift : Shift
         Effect of one change of the data on gradients.
     """
@@ -305,7 +311,7 @@ class StoredEffects:
         self._gradients: dict[str, Array] = {}  # at zero data
 
     def store(self, name: str, combination: LinearCombination) -> None:
-        """Follow `StoredVectors.store`."""
+        """Record the effect on a vector that `StoredVectors.store` computes."""
         public = combination.center.copy()
         size, secret = float(np.abs(public).max(initial=0.0)), bool(combination.gradients)
         vectors, gradients = [], []
@@ -337,11 +343,11 @@ class StoredEffects:
         return self._shift.size(self._shift.slope(self._stored[name].effect), p)
 
     def size(self, name: str) -> float:
-        """Return the size of the public numbers that make up a stored vector, for its rounding."""
+        """Return the magnitude of the public numbers in a stored vector, for its rounding."""
         return self._stored[name].size
 
     def gradient_size(self, name: str) -> float:
-        """Return the size of the public gradient at a stored vector, for its rounding."""
+        """Return the magnitude of the public gradient at a stored vector, for its rounding."""
         return float(np.abs(self._public_gradient(name)).max(initial=0.0))
 
     def _public_gradient(self, name: str) -> Array:
@@ -351,7 +357,7 @@ class StoredEffects:
 
 
 def shift_of(sensitivity: Sensitivity, smoothness: Smoothness) -> Shift:
-    """Return the effect of one change of data on gradients at vectors that it moves as well."""
+    """Return the effect of one change of the data on gradients at stored vectors."""
     n, M = sensitivity.extent.lower.size, smoothness.value
     if sensitivity.constant:
         size = sum(spec.size for spec in sensitivity.private)

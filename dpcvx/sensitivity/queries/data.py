@@ -1,4 +1,4 @@
-"""Questions for what objectives and constraints read of data: moments, curvature, data."""
+"""Queries for second moments, second derivatives that depend on data, and data themselves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class MomentsTerm(Query):
-    """An agent's term of a sum of second moments of records over all agents."""
+    """Query for an agent's term of the sum of records' second moments over all agents."""
 
     scaled: Scaled
 
@@ -34,7 +34,7 @@ class MomentsTerm(Query):
 
     @classmethod
     def check(cls, facts: Facts) -> None:
-        """Refuse an agent whose objective reads more of its records."""
+        """Refuse an agent whose objective depends on more than second moments of its records."""
         sensitivity = facts.sensitivity
         if sensitivity is not None and moments(sensitivity, 2) is None:
             raise more_than_moments(facts.name)
@@ -43,31 +43,30 @@ class MomentsTerm(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return the noise of every agent's part."""
+        """Return scale and text of the noise that each agent adds to its part."""
         part = scale(0.0)
         return part, f"scale {at_least(part)} per entry of the second moments, in units of the sum"
 
     def size(self, n: int) -> int:
-        """Return the size of the triangle, for any size of the agent's vector."""
+        """Return the number of entries of the moments' upper triangle, for any n."""
         return self.scaled.size
 
     def bound(self, public_state: Known) -> float:
-        """Return the l2 sensitivity of the term to one changed record: such noise is Gaussian."""
+        """Return the l2 sensitivity of the term to one change, as distributed noise is Gaussian."""
         self.check(public_state.facts)
         return self.scaled.moved(public_state.facts.form.private)
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the term; zeros where there are no records."""
+        """Return the term; zeros if the agent has no records."""
         return self.scaled.statistic(objective.data())
 
 
 @dataclass(frozen=True, eq=False)
 class DataCurvature(Query):
-    """The second derivatives that data add to the objective: the upper triangle, row by row.
+    """Query for the second derivatives that data add: the upper triangle, row by row.
 
-    Nothing bounds what one change does to them at one point, so they are asked for where they hide
-    nothing: where the data left before, with noise, where they do not depend on the data, and in
-    runs without noise.
+    Their sensitivity at one point has no known bound. So the query is used only if they do not
+    depend on the data, if the data were released with noise before, or in runs without noise.
     """
 
     released = "second derivatives"
@@ -111,12 +110,12 @@ class DataCurvature(Query):
 
 @dataclass(frozen=True)
 class ReleasedData(Query):
-    """The data themselves, one object after the other, for constraints that contain them.
+    """Query for the data themselves, one object after the other, for constraints with data.
 
-    Asked for where they left before, with noise, and in runs without noise.
+    It is used only if the data were released with noise before, or in runs without noise.
     """
 
-    count: int  # of their entries
+    count: int  # number of the data's entries
     released = "data"
     by_entry = True
 

@@ -21,12 +21,14 @@ Index = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Gradient(Query):
-    """The gradient at x, or its image under a public linear map.
+    """Query for the gradient at x, or for its image under a public linear map.
 
     Attributes
     ----------
     x : ndarray, shape (n,)
+        Public point.
     through : Contraction or None
+        Public linear map; None for the gradient itself.
     """
 
     x: Array
@@ -39,7 +41,7 @@ class Gradient(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return one noise for all releases if one bound holds everywhere and is lower nowhere."""
+        """Return scale and text of the noise; one scale if the bound is equal at all points."""
         level = gradient_level(facts, norm)
         if level == math.inf:
             return super().noise(facts, norm, times, scale)
@@ -55,7 +57,7 @@ class Gradient(Query):
         return _mapped_bound(public_state.gradient_bound(self.x), self.through, public_state)
 
     def matters(self, public_state: Known) -> bool:
-        """Return whether the map's norm made a small number too small."""
+        """Return whether data matter to the gradient, even if `bound` underflowed to 0."""
         return public_state.gradient_bound(self.x) > 0
 
     def evaluate(self, objective: Objective) -> Array:
@@ -73,16 +75,16 @@ class Gradient(Query):
         return replace(self, x=_rows(self.x, rows))
 
     def labels(self, public_state: Known) -> Index | None:
-        """Return which agents' points have one bound."""
+        """Return a label per agent, equal for agents whose points have equal bounds."""
         return _labels(self.x, public_state)
 
 
 @dataclass(frozen=True, eq=False)
 class Summand(Gradient):
-    """The gradient at x as a part of the vector of all agents, for a sum over them.
+    """Query for the gradient at x as a summand in the whole vector, for a sum over all agents.
 
-    The answer has two rows: what left, with noise in all entries of the whole vector, and what is
-    public of the gradient and was not in it.
+    The answer has two rows: the released summand, with noise in all entries of the whole vector,
+    and the public part of the gradient, if the summand does not contain it.
 
     Attributes
     ----------
@@ -116,7 +118,7 @@ class Summand(Gradient):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return the noise of every agent's part, for all points."""
+        """Return scale and text of the noise that each agent adds, equal at all points."""
         part = scale(gradient_level(facts, norm))
         return part, f"scale {at_least(part)} per component of the gradient"
 
@@ -141,15 +143,16 @@ class Summand(Gradient):
 
 @dataclass(frozen=True, eq=False)
 class Step(Query):
-    """The point ``center - step * gradient(x)``, which leaves as a whole.
+    """Query for the point ``center - step * gradient(x)``, which is released as a whole.
 
     Attributes
     ----------
     x, center : ndarray, shape (n,)
-        The center may be the agent's secret.
+        Point of the gradient, and start of the step, which may be an unreleased vector.
     step : float
+        Step size.
     only : ndarray of int, optional
-        The components that move, and leave.
+        Components that move and are released; all of them if omitted.
     through : Contraction, optional
         Map that contracts the gradient.
     """
@@ -192,7 +195,7 @@ class Step(Query):
         return n if self.only is None else self.only.size
 
     def bound(self, public_state: Known) -> float:
-        """Return the step size times the sensitivity of what moves."""
+        """Return the step size times the sensitivity of the gradient's moving components."""
         if self.through is not None:
             return self.step * _mapped_bound(
                 public_state.gradient_bound(self.x), self.through, public_state
@@ -200,15 +203,15 @@ class Step(Query):
         return self.step * public_state.gradient_bound(self.x, scale=self.moving)
 
     def matters(self, public_state: Known) -> bool:
-        """Return whether the step made a small number too small."""
+        """Return whether data matter to the point, even if `bound` underflowed to 0."""
         return public_state.gradient_bound(self.x, scale=self.moving) > 0
 
     def floor(self, public_state: Known) -> float:
-        """Return the rounding floor, for steps of any size next to the point."""
+        """Return the rounding floor of the center plus that of the public step."""
         return float(self.floors(public_state))
 
     def floors(self, public_state: Known) -> Array:
-        """Return `floor` for each row, where center or gradient have rows."""
+        """Return `floor` for each row of center or gradient."""
         moves = self.step * public_state.public_gradient(self.x)
         return rounding_floors(self.center) + rounding_floors(moves)
 
@@ -219,16 +222,16 @@ class Step(Query):
         return replace(self, x=_rows(self.x, rows), center=_rows(self.center, rows))
 
     def labels(self, public_state: Known) -> Index | None:
-        """Return which agents' points have one bound."""
+        """Return a label per agent, equal for agents whose points have equal bounds."""
         return _labels(self.x, public_state)
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the components that move."""
+        """Return the components of the new point that move."""
         x = self.end(objective.gradient(self.x))
         return x if self.only is None else x[self.only]
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
-        """Return the whole point."""
+        """Return the whole point: the released components, and the center's others."""
         if self.only is None:
             return left
         x = self.center.copy()
@@ -236,22 +239,24 @@ class Step(Query):
         return x
 
     def hidden(self) -> Query:
-        """Return the query itself."""
+        """Return the query itself, which already releases a point."""
         return self
 
 
 @dataclass(frozen=True, eq=False)
 class GradientStep(Query):
-    """Point ``center - step * through(gradient(x))``, from a released mapped gradient.
+    """Query for ``center - step * through(gradient(x))``, computed from a released gradient.
 
     If a run releases nothing but the last iterate, the noise is added to the point instead.
 
     Attributes
     ----------
     x, center : ndarray, shape (n,)
-        Public.
+        Public points: the point of the gradient, and the start of the step.
     step : float
+        Step size.
     through : Contraction, optional
+        Public linear map; the mapped gradient is released.
     """
 
     x: Array
@@ -271,7 +276,7 @@ class GradientStep(Query):
         return self._gradient.bound(public_state)
 
     def matters(self, public_state: Known) -> bool:
-        """Return whether the gradient does."""
+        """Return whether data matter to the gradient."""
         return self._gradient.matters(public_state)
 
     def evaluate(self, objective: Objective) -> Array:
@@ -283,7 +288,7 @@ class GradientStep(Query):
         return self.center - self.step * self._gradient.finish(left, public)
 
     def hidden(self) -> Query:
-        """Return the point as a whole."""
+        """Return the query that releases the point as a whole."""
         return Step(self.x, self.center, self.step, through=self.through)
 
 
@@ -298,7 +303,7 @@ def _mapped_bound(bound: float, through: Contraction | None, public_state: Known
 
 
 def _follows(facts: Facts, norm: int) -> bool:
-    """Return whether the noise is lower near 0."""
+    """Return whether the gradient's sensitivity, and so its noise, is lower near 0."""
     sensitivity = facts.sensitivity
     return sensitivity is not None and sensitivity.within(norm, 0.0) < sensitivity.bound(norm).value
 
@@ -309,5 +314,5 @@ def _rows(points: Array, rows: Index | int) -> Array:
 
 
 def _labels(points: Array, public_state: Known) -> Index | None:
-    """Return which points of a batch have one bound; None if it has one point."""
+    """Return labels of a batch's points, equal for equal bounds; None if there is one point."""
     return None if points.ndim == 1 else public_state.sensitivity.alike(public_state.norm, points)

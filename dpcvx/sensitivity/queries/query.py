@@ -1,8 +1,9 @@
-"""A question to private data: what is released, what one change does to it, how it is computed.
+"""Queries of private data: the answer, its sensitivity, and its exact computation.
 
-An agent's turn asks ``oracle.release(query)``. The door charges `Query.bound`, computes
-`Query.evaluate` at the exact objective, adds noise, and hands out `Query.finish` of what left.
-A question of one's own is one more class like those in this folder.
+An agent's local update calls ``oracle.release(query)``. The privacy gate charges the privacy loss
+for `Query.bound`, computes `Query.evaluate` on the exact objective, adds noise, and returns
+`Query.finish` of the released value. A new kind of query is one more class like the classes in this
+folder.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ CLAIMED = "The sensitivities that the user asserted are true: nothing in the pac
 
 
 class Query(abc.ABC):
-    """One question to one agent's private data. Concrete queries are frozen dataclasses.
+    """Query of one agent's private data. Concrete queries are frozen dataclasses.
 
-    `check`, `noise` and `claims` are asked before any data are read, of the type. `bound`,
+    The class methods `check`, `noise` and `claims` are called before any data are read. `bound`,
     `matters`, `floor`, `scale` and `finish` are computed from public numbers; only `evaluate` sees
     the exact objective.
 
@@ -45,12 +46,12 @@ class Query(abc.ABC):
     once : str
         Reason why the query has no use if data are released once, before round 1; "" if none.
     by_entry : bool
-        Whether answers are made of the entries of the data, and not of gradients: sparse data are
+        Whether answers are computed from entries of the data, not from gradients: sparse data are
         refused.
     batched : bool
-        Whether identical agents can be asked at once. Points then have a row per agent, or are the
-        same for all; `bound` and `scale` are called for one agent (see `among`), `evaluate` for
-        all. A subclass says so itself, as it may compute something else.
+        Whether one query can be answered for a batch of identical agents. Points then have a row
+        per agent, or are equal for all; `bound` and `scale` are called for one agent (see `among`),
+        `evaluate` for all. Every subclass sets it anew, as its methods may differ.
     """
 
     released: ClassVar[str]
@@ -71,7 +72,7 @@ class Query(abc.ABC):
 
     @classmethod
     def check(cls, facts: Facts) -> None:
-        """Refuse an agent without a known bound; by default any certified bound will do.
+        """Refuse an agent without a known bound; by default every agent is accepted.
 
         Raises
         ------
@@ -90,15 +91,16 @@ class Query(abc.ABC):
         facts : Facts
         norm : {1, 2}
         times : str
-            Such as "scale 2.5 times".
+            Beginning of the text, such as "scale 2.5 times".
         scale : callable
-            The noise's scale for a sensitivity.
+            Function that returns the noise's scale for a sensitivity.
 
         Returns
         -------
         scale : float
-            Per component; infinite if it differs from release to release.
+            Scale per component; infinite if it differs from release to release.
         words : str
+            Text for the guarantee.
         """
         if gradient_level(facts, norm) == math.inf:
             return math.inf, f"{times} the sensitivity at the point of each step"
@@ -106,19 +108,19 @@ class Query(abc.ABC):
 
     @classmethod
     def claims(cls, facts: Facts) -> tuple[str, ...]:
-        """Return texts on the assumptions of the bound that users supply without a proof."""
+        """Return texts on assumptions of the bound that users supply without a proof."""
         return ()
 
     def size(self, n: int) -> int:
-        """Return the number of released numbers of an agent whose vector has n."""
+        """Return the number of released numbers of an agent whose vector has n entries."""
         return n
 
     @abc.abstractmethod
     def bound(self, public_state: Known) -> float:
         """Return the sensitivity of the answer, times `scale`, in the norm ``public_state.norm``.
 
-        It has to hold for all data and at the same public numbers. A bound of 0 means that the
-        answer does not depend on the data, and is released without noise.
+        It has to hold for all neighboring data and equal public numbers. A bound of 0 means that
+        the answer does not depend on the data, and is released without noise.
         """
 
     def matters(self, public_state: Known) -> bool:
@@ -126,7 +128,7 @@ class Query(abc.ABC):
         return public_state.change > 0
 
     def floor(self, public_state: Known) -> float:
-        """Least width of the noise's grid: far above the rounding errors of public numbers."""
+        """Return the least width of the noise's grid: far above public numbers' rounding errors."""
         return 0.0
 
     def floors(self, public_state: Known) -> Array:
@@ -144,7 +146,7 @@ class Query(abc.ABC):
         Raises
         ------
         PrivacyError
-            If it cannot be asked of several agents at once.
+            If the query cannot be answered for several agents at once.
         """
         raise PrivacyError(
             "Agents in a batch release gradients as they are, and steps of whole points, and a "
@@ -153,7 +155,7 @@ class Query(abc.ABC):
         )
 
     def labels(self, public_state: Known) -> Index | None:
-        """Return by agent of a batch the number of its bound; None if all have one bound."""
+        """Return a label per agent of a batch, equal for equal bounds; None if all are equal."""
         return None
 
     def scale(self, public_state: Known | None) -> Array | None:
@@ -170,8 +172,9 @@ class Query(abc.ABC):
         Parameters
         ----------
         left : ndarray
+            Released values.
         public : callable or None
-            The public part of the gradient, where it was computed apart.
+            Function that returns the public part of the gradient, if it is not in them.
         """
         return left
 
@@ -181,7 +184,7 @@ class Query(abc.ABC):
         Raises
         ------
         PrivacyError
-            If nothing is proved about it.
+            If no guarantee is proved for it.
         """
         raise PrivacyError(
             "observer='last_iterate' is proved for steps along gradients, and "
@@ -221,7 +224,7 @@ def rounding_floor(point: Array) -> float:
 
 
 def rounding_floors(points: Array) -> Array:
-    """`rounding_floor` of every row."""
+    """Return `rounding_floor` for every row."""
     return ROUNDING * np.abs(points).max(axis=-1, initial=0.0)
 
 
@@ -231,7 +234,10 @@ def gradient_level(facts: Facts, norm: int) -> float:
 
 
 def require_uniform(facts: Facts, what: str, remedy: str) -> None:
-    """Refuse steps inside an agent that one change may move apart without limit."""
+    """Refuse unreleased local steps if no bound limits how far one change moves them.
+
+    `what` and `remedy` are the beginning of the error's message and the fix in it.
+    """
     sensitivity = facts.sensitivity
     if sensitivity is None:
         return

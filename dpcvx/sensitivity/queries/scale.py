@@ -1,7 +1,7 @@
 """Queries for the scale of records, and for gradients in learned units.
 
-Every answer is a sum over records of terms that are cut to a limit, divided by that limit. One
-change moves it by a number that is known beforehand, for every limit.
+Every answer is a sum over records of terms that are clipped to a limit, divided by that limit. So
+its sensitivity is known in advance, and does not depend on the limit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Index = NDArray[np.intp]
 
 
 class OfRecords(Query):
-    """A question about sums over records whose contributions are clipped."""
+    """Abstract query for sums over records whose contributions are clipped."""
 
     once = (
         "release='once' lets data leave before any scale is learned. Drop it, or write "
@@ -33,7 +33,7 @@ class OfRecords(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return one text on the noise for all these queries."""
+        """Return an infinite scale, and one text on the noise of all these queries."""
         return math.inf, (
             f"{times} what one change can move each answer by, in units of its learned limit"
         )
@@ -52,26 +52,27 @@ class OfRecords(Query):
         )
 
     def matters(self, public_state: Known) -> bool:
-        """Return whether there are records."""
+        """Return whether the agent has losses of records."""
         return bool(public_state.sensitivity.records)
 
 
 @dataclass(frozen=True, eq=False)
 class RecordsAbove(OfRecords):
-    """Number of records that exceed a limit at x.
+    """Query for the number of records that exceed a limit at x.
 
-    One record moves one term, of 0 or 1.
+    Each record adds 0 or 1 to the number.
 
     Attributes
     ----------
     x : ndarray, shape (n,)
+        Public point.
     limit : float
-        Above which a record counts.
+        Limit; records above it count.
     curvature : bool
-        Count by the trace of the second derivative, else by the contribution to the gradient as a
-        multiple of the agent's clip.
+        Whether the trace of a record's second derivative is compared with the limit, or else its
+        contribution to the gradient as a multiple of the agent's clip.
     weight : float
-        Weight of a record.
+        Factor of the number in the answer.
     """
 
     x: Array
@@ -99,14 +100,15 @@ class RecordsAbove(OfRecords):
 
 @dataclass(frozen=True, eq=False)
 class CurvatureSums(OfRecords):
-    """Trace and largest eigenvalue of the records' second derivatives at x, each cut to a limit.
+    """Query for trace and largest eigenvalue of the sum of records' second derivatives at x.
 
-    Over the limit, times a unit: see `dpcvx.model.record_curvature` for what one change does.
+    Each second derivative is scaled down to a trace of at most `limit`. Both numbers are divided by
+    the limit and multiplied by `unit`; see `dpcvx.model.record_curvature` for their sensitivity.
     """
 
-    x: Array  # shape (n,)
-    limit: float  # to which the trace of a record's second derivative is cut
-    unit: float
+    x: Array  # shape (n,); public point
+    limit: float  # largest trace of a record's second derivative in the sum
+    unit: float  # factor of the answers
 
     released = "mean and largest curvature"
     charged = "one record's curvature, cut to the limit that is asked for"
@@ -116,24 +118,24 @@ class CurvatureSums(OfRecords):
         return 2
 
     def bound(self, public_state: Known) -> float:
-        """Return the bound: each sum moves by at most one unit per record that moves."""
+        """Return the l2 sensitivity: each number moves by at most one unit per moved record."""
         return math.sqrt(2) * self.unit * public_state.sensitivity.moved_records
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return both sums, divided by the limit."""
+        """Return both numbers, divided by the limit and multiplied by the unit."""
         return self.unit * (np.array(objective.bends(self.x).cut(self.limit)) / self.limit)
 
 
 @dataclass(frozen=True, eq=False)
 class LearnedGradient(OfRecords):
-    """The gradient at x with contributions clipped to a learned multiple of the agent's clip.
+    """Query for the gradient at x, clipped to a learned multiple of the agent's clip.
 
-    Divided by that multiple; and, as one more entry, how many records the clip shortens.
+    The gradient is divided by that multiple. One more entry is the number of clipped records.
     """
 
-    x: Array  # shape (n,)
-    multiple: float  # of the agent's clip, at which contributions are cut
-    weight: float  # what one record weighs in the last entry
+    x: Array  # shape (n,); public point
+    multiple: float  # bound on contributions, as a multiple of the agent's clip
+    weight: float  # factor of the number of records in the last entry
 
     released = "gradient and count"
 
@@ -142,7 +144,7 @@ class LearnedGradient(OfRecords):
         return n + 1
 
     def bound(self, public_state: Known) -> float:
-        """Return the bound of both together, as sides of a rectangle."""
+        """Return the l2 sensitivity of gradient and count together."""
         if not public_state.sensitivity.records:
             return 0.0
         count = self.weight * public_state.sensitivity.moved_records
@@ -155,16 +157,17 @@ class LearnedGradient(OfRecords):
         return rounding_floor(public)
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the gradient of the objective over the multiple, clipped as ever."""
+        """Return the clipped gradient of the objective over the multiple, and the count."""
         g, exceeding = objective.clipped(self.x, 1 / self.multiple)
         return np.append(g, self.weight * exceeding)
 
 
 @dataclass(frozen=True, eq=False)
 class LearnedSummand(LearnedGradient):
-    """Query for the learned scale as one summand, for sums with distributed noise.
+    """`LearnedGradient` as one summand of a sum over agents with distributed noise.
 
-    All entries of the whole vector get noise, whoever holds them: others rely on it.
+    All entries of the whole vector get noise, also entries that the agent does not hold: the
+    guarantees of other agents rely on it.
 
     Attributes
     ----------

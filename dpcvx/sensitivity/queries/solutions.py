@@ -1,4 +1,4 @@
-"""Questions for results of local optimization: minimizers, exact or perturbed, and single steps."""
+"""Queries for results of local optimization: minimizers, exact or perturbed, and single steps."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .query import CLAIMED, Query, gradient_level, require_uniform, rounding_flo
 
 Array = NDArray[np.float64]
 
-# Eigenvalues and bounds are rounded by less, relative to them.
+# Relative bound of the rounding errors of eigenvalues and bounds.
 _ROUNDED = 1e-9
-# Where a search ends without noise, relative to the gradient at its start.
+# Residual at the end of a search without noise, relative to the gradient at its start.
 _EXACT = 1e-11
-# The largest condition number: steps of a search are sure to end after about 100 of its roots.
+# Largest condition number: a search surely ends after about 100 times its square root of steps.
 _WORST = 1e10
-# Entries of what data of any size add to a gradient, relative to what one change adds.
+# Limit on the data's part of a gradient for data of any size, relative to the sensitivity.
 _LARGEST = 2.0**20
 
 # An assumption of guarantees that rest on a user's claim.
@@ -39,13 +39,14 @@ STATED_ACCURACY = (
 
 @dataclass(frozen=True, eq=False)
 class Minimizer(Query):
-    """The end of a search for ``argmin_{x in W} f(x) + D/2 ||x - v||^2``.
+    """Query for the result of a search for ``argmin_{x in W} f(x) + D/2 ||x - v||^2``.
 
     Attributes
     ----------
     v : ndarray, shape (n,)
-        May be the agent's secret.
+        Center of the quadratic, which may be an unreleased vector of the agent.
     search : Minimization
+        The search, with the weight D.
     """
 
     v: Array
@@ -60,11 +61,11 @@ class Minimizer(Query):
 
     @classmethod
     def check(cls, facts: Facts) -> None:
-        """Refuse agents without one bound at all points: no observer sees the search."""
+        """Refuse agents without one gradient bound at all points, since a search visits many."""
         require_uniform(facts, "exact=True takes", "leave exact= out")
 
     def bound(self, public_state: Known) -> float:
-        """Return the bound by `Minimization.stretch`, or in l1 also by `stretch_in_l1`."""
+        """Return the sensitivity by `Minimization.stretch`, or in l1 also by `stretch_in_l1`."""
         change, search = public_state.change, self.search
         bound = change * search.stretch * public_state.spread(self.v.size)
         smoothness = public_state.facts.smoothness
@@ -94,10 +95,10 @@ class Minimizer(Query):
 
 @dataclass(frozen=True, eq=False)
 class PerturbedMinimizer(Query):
-    r"""The minimizer of the agent's objective plus a random linear term; see `linear_term`.
+    r"""Query for the minimizer of the objective plus a random linear term; see `linear_term`.
 
-    The search ends with a certificate of how far it is from the minimizer. The noise that is added
-    to its end is scaled to that alone.
+    The search ends with a certified distance from the minimizer. The noise that is added to its
+    result is scaled to this distance alone.
 
     Attributes
     ----------
@@ -136,11 +137,11 @@ class PerturbedMinimizer(Query):
         return public_state.spread(self.search.center.size) * 2 * term.distance
 
     def floor(self, public_state: Known) -> float:
-        """Let grids of noise reach as far as minimizers do."""
+        """Return a grid width in proportion to the largest norm of a minimizer."""
         return 0.0 if public_state.linear is None else ROUNDING * public_state.linear.reach
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the exact minimizer, up to rounding, where no noise is asked for."""
+        """Return the exact minimizer, up to rounding, for runs without noise."""
         return self.minimizer(objective.gradient, np.zeros(self.search.center.size), None)
 
     def minimizer(
@@ -151,9 +152,11 @@ class PerturbedMinimizer(Query):
         Parameters
         ----------
         gradient : callable
+            Exact gradient of the objective.
         b : ndarray, shape (n,)
+            Coefficient of the random linear term.
         linear : LinearTerm or None
-            None without noise.
+            Law of the linear term; None without noise.
         """
         if linear is not None:
             residual = linear.residual
@@ -210,15 +213,15 @@ def _scores(facts: Facts) -> int | None:
 class PerturbationBounds:
     """Constants of one agent for the theorem of `dpcvx.privacy.linear_term`."""
 
-    size: int  # entries of its vector
-    sensitivities: tuple[float, float]  # L in l1 and in l2
-    scores: int  # q, of all records that one change moves
-    bend: float  # beta
-    convexity: float  # of the objective without these records, and without what a plan adds
+    size: int  # number of entries of its vector
+    sensitivities: tuple[float, float]  # L, the gradient's sensitivity in l1 and in l2
+    scores: int  # q, the number of scores of all records that one change moves
+    bend: float  # beta, the `record_smoothness`
+    convexity: float  # modulus of strong convexity of the quadratic terms alone
     sizes: Magnitudes
 
     def searchable(self, regularization: float) -> bool:
-        """Return whether the search for a minimizer surely ends, if after hours.
+        """Return whether the search for a minimizer surely ends, even if after hours.
 
         Parameters
         ----------
@@ -229,7 +232,7 @@ class PerturbationBounds:
         return self.sizes.smoothness + regularization <= _WORST * convexity
 
     def term(self, epsilon: float, regularization: float) -> LinearTerm | None:
-        """Return the random linear term at a price; None if the price leaves no room for it.
+        """Return the random linear term for an epsilon; None if no term is proved for it.
 
         Parameters
         ----------
@@ -268,7 +271,7 @@ def _magnitudes(facts: Facts) -> Magnitudes:
         for spec in form.private
         if isinstance(spec.adjacency, Rows)
     }
-    # Data are as many changes away from zeros as there are records.
+    # As many changes as there are records lead from any data to zeros.
     public = float(np.linalg.norm(finite_gradient(form.at_zero(), start)))
     extent = facts.projector().known_extent()
     across = np.linalg.norm(np.maximum(extent.upper - start, start - extent.lower))
@@ -279,23 +282,23 @@ def _magnitudes(facts: Facts) -> Magnitudes:
 
 @dataclass(frozen=True, eq=False)
 class LocalSolution(Query):
-    r"""The result of a local step, ``argmin_{x in W} <g, x> + 1/2 ||x - center||_D^2``.
+    r"""Query for the local step ``x+ = argmin_{x in W} <g, x> + 1/2 ||x - center||_D^2``.
 
-    g is the exact gradient at x. The noise has the shape of the step's own geometry: projections do
-    not expand in the D-norm, so that ``sqrt(D) x+`` moves by at most ``||D^(-1/2) (g - g')||_2``
-    between neighbors (and by the l1 analogue where W is a product of intervals). If W has no closed
-    form, a fixed number of steps takes the place of the projection. They move by at most 3 % more,
-    however close to the projection they end, and no solver is called.
+    g is the exact gradient at x. The noise is added to ``sqrt(D) x+``: projections are nonexpansive
+    in the D-norm, so this vector moves by at most ``||D^(-1/2) (g - g')||_2`` between neighbors
+    (and by the l1 analogue if W is a product of intervals). If W has no closed form, a fixed number
+    of steps replaces the projection. They move by at most 3 % more, however close to the projection
+    they end, and no solver is called.
 
-    With a claimed sensitivity the solver is called. If it finds no point, the anchor takes the
-    place of its answer, and no observer sees that.
+    With an asserted sensitivity the solver is called. If it finds no point, the anchor replaces its
+    result, and no observer sees that.
 
     Attributes
     ----------
     x, center : ndarray, shape (n,)
-        Public.
+        Public points: the point of the gradient, and the center of the quadratic.
     D : ndarray, shape (n,)
-        Positive weights, public.
+        Positive weights of the quadratic, public.
     anchor : ndarray, shape (n,)
         A public point of W, near which the step is expected.
     """
@@ -316,7 +319,7 @@ class LocalSolution(Query):
 
     @classmethod
     def check(cls, facts: Facts) -> None:
-        """Refuse agents whose steps have no proof of moving little with the data."""
+        """Refuse agents without a proved bound on how far one change moves their local steps."""
         if facts.claimed is not None or not gradient_level(facts, 2) > 0:
             return
         obstacle = facts.projector().obstacle
@@ -333,7 +336,7 @@ class LocalSolution(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return the noise for the claimed sensitivity, or else by the step's weights."""
+        """Return scale and text of the noise, by the asserted sensitivity if there is one."""
         if facts.claimed is None:
             return super().noise(facts, norm, times, scale)
         scale_of = scale(facts.claimed)
@@ -344,11 +347,11 @@ class LocalSolution(Query):
 
     @classmethod
     def claims(cls, facts: Facts) -> tuple[str, ...]:
-        """Return the stated sensitivity, and what it needs of solvers."""
+        """Return the assumptions of an asserted sensitivity: its truth, and accurate solvers."""
         return () if facts.claimed is None else (CLAIMED, STATED_ACCURACY)
 
     def bound(self, public_state: Known) -> float:
-        """Return the bound in the geometry of the step."""
+        """Return the sensitivity of ``sqrt(D) x+``, or the one that the user asserted."""
         if public_state.change == 0:
             return 0.0
         l2 = self._l2(public_state)
@@ -373,12 +376,15 @@ class LocalSolution(Query):
         return max(rounding_floor(p if root is None else root * p) for p in points)
 
     def scale(self, public_state: Known | None) -> Array | None:
-        """Return the geometry of the step; ones where the user claims a sensitivity."""
+        """Return the weights ``sqrt(D)``; None (for ones) if the user asserted a sensitivity."""
         claimed = public_state is not None and public_state.facts.claimed is not None
         return None if claimed else self._root
 
     def evaluate(self, objective: Objective) -> Array:
-        """Solve the step. Closed forms need no limit, and an l2 limit would break an l1 bound."""
+        """Return the step's result, with a limit on its length if W has no closed form.
+
+        Closed forms need no limit, and an l2 limit would break the l1 bound.
+        """
         step, g, bounds = (
             self._on(objective.projector()),
             objective.gradient(self.x),

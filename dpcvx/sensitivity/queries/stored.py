@@ -1,4 +1,4 @@
-"""Questions about vectors that agents keep for themselves."""
+"""Queries for unreleased vectors that agents store, and for gradients at them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BENT = "The smoothness that the user asserted is true: nothing in the package pr
 
 
 class _OfStored(Query):
-    """About a vector that the agent stored."""
+    """Abstract query about a vector that the agent stored."""
 
     smooth = True
 
@@ -58,11 +58,12 @@ class _OfStored(Query):
 
 @dataclass(frozen=True, eq=False)
 class Stored(_OfStored):
-    """A vector that the agent stored.
+    """Query for a vector that the agent stored.
 
     Attributes
     ----------
     name : str
+        Name of the vector.
     """
 
     name: str
@@ -70,7 +71,7 @@ class Stored(_OfStored):
     released = "point"
 
     def bound(self, public_state: Known) -> float:
-        """Return the sensitivity of the vector, while all released values stay the same."""
+        """Return the sensitivity of the vector, for equal values of all earlier releases."""
         return (
             _effects(public_state).reach(self.name, public_state.norm)
             if public_state.change > 0
@@ -78,7 +79,7 @@ class Stored(_OfStored):
         )
 
     def matters(self, public_state: Known) -> bool:
-        """Return whether gradients went into it."""
+        """Return whether gradients went into the vector."""
         return public_state.change > 0 and _effects(public_state).secret(self.name)
 
     def floor(self, public_state: Known) -> float:
@@ -92,11 +93,12 @@ class Stored(_OfStored):
 
 @dataclass(frozen=True, eq=False)
 class StoredGradient(_OfStored):
-    """The gradient at a vector that the agent stored.
+    """Query for the gradient at a vector that the agent stored.
 
     Attributes
     ----------
     name : str
+        Name of the vector.
     """
 
     name: str
@@ -104,7 +106,7 @@ class StoredGradient(_OfStored):
     released = "gradient at that point"
 
     def bound(self, public_state: Known) -> float:
-        """Return the gradient's own change, and what follows from that of the vector."""
+        """Return the sensitivity of the gradient at the vector, which moves as well."""
         return (
             _effects(public_state).gradient_reach(self.name, public_state.norm)
             if public_state.change > 0
@@ -116,10 +118,10 @@ class StoredGradient(_OfStored):
         return ROUNDING * _effects(public_state).gradient_size(self.name)
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the gradient there."""
+        """Return the gradient at the vector."""
         return objective.stored.gradient(self.name)
 
 
 def _effects(public_state: Known) -> StoredEffects:
-    assert public_state.stored is not None  # the door stores nothing else
+    assert public_state.stored is not None  # runs with such queries have it
     return public_state.stored
