@@ -1,8 +1,8 @@
-"""Copies of public proxy data with the error that is assumed of them, and what is scored on them.
+"""Simulated copies of public proxy data, with an assumed error, to score plans on.
 
-The private data are not the proxy. Plans, the initial point and the optimum for the proxy are
-scored on the same copies, with the same judge, by forecasts and by searches: these cannot
-contradict each other.
+The private data differ from the proxy data; a copy stands for the private data. Forecasts and
+searches score plans, the initial point and the optimum for the proxy data on the same copies with
+the same judge, so that they cannot contradict each other.
 """
 
 from __future__ import annotations
@@ -34,61 +34,63 @@ from .judge import Judge
 
 Array = NDArray[np.float64]
 
-# Of an entry of the proxy, where no standard deviation is given.
+# Assumed relative standard deviation of an entry of the proxy data, without a prior.
 ERROR = 0.2
-# Fewer records are not drawn again: their entries differ as those of other data.
+# Least number of records for resampling; the entries of fewer records get independent errors.
 _RECORDS = 10
-# Copies that differ; runs beyond take them again, with other noise.
+# Number of different copies; further runs reuse them, with other noise.
 COUNT = 12
-# A copy without an optimum is drawn again so often.
+# Number of draws of a copy, if drawn copies have no optimum.
 _TRIES = 5
-# Multiples of the error at which a ranking is looked at, up or down, and on so many copies each.
+# Factors on the assumed error, or on its inverse, to find where a ranking changes, and the number
+# of copies for each.
 _MULTIPLES = (2.0, 4.0, 8.0)
 _LOOKED_AT = 4
-# Of the seeds of copies; no noise has it.
+# Random stream of the copies, which no noise uses.
 _STREAM = 7
 
 
 @dataclass(frozen=True, eq=False)
 class Copy:
-    """A copy of the proxy data, and how settings are judged on it."""
+    """A copy of the proxy data, with the judge and the baselines on it."""
 
     proxy: Mapping[Private | str, Sealed] = field(repr=False)  # values for every private object
     judge: Judge = field(repr=False)
-    start: float  # gap of the initial point; infinite if it breaks a constraint with private data
-    guess: float  # gap of the optimum for the proxy data; likewise
+    start: float  # gap of the initial point; infinite if it violates a private constraint
+    guess: float  # gap of the optimum for the proxy data; infinite if that violates one
 
     def gap(self, solution: Solution, paid: float = 0.0) -> float:
-        """Return the gap of a solution to the optimum, with the price of its constraint slack.
+        """Return the gap of a solution, including the penalty `paid` for its constraint slack.
 
-        If the optimum is unknown, the gap is to the initial point.
+        The gap is the objective minus the optimum on this copy, or minus the value of the initial
+        point if the optimum is unknown.
         """
         return self.judge(solution) + paid - self.judge.base
 
 
 class Copies:
-    """Copies of the proxy data of a problem, made when they are asked for.
+    """Copies of a problem's proxy data, made at first use.
 
-    Overwrites ``variable.value``; see `values_kept`.
+    They overwrite ``variable.value``; see `values_kept`.
 
     Parameters
     ----------
     problem : Declaration
     proxy : mapping
-        Public values for every private object.
+        Public values of every private object.
     verb : str
-        Method that needs them, for messages.
+        Name of the calling method, for messages.
     recourse : bool
-        See `Judge`.
+        Whether solutions are scored after recourse; see `Judge`.
     expected : mapping
-        Prior standard deviations, by agent: they are the error of the proxy.
+        Priors by agent, whose standard deviations are the error of the proxy data.
     rules : {"dcp", "dgp", "dqcp"}
-        That the problem follows.
+        cvxpy's rules that the problem follows.
 
     Attributes
     ----------
     judge : Judge
-        Judge on the proxy itself.
+        Judge on the proxy data themselves.
 
     Raises
     ------
@@ -113,7 +115,7 @@ class Copies:
         self._made: dict[tuple[int, float], Copy] = {}
 
     def __call__(self, k: int, times: float = 1.0) -> Copy:
-        """Return copy k, with so many times the assumed error, the same in every call."""
+        """Return copy k, with the assumed error times a factor; equal calls return equal copies."""
         key = (k % COUNT, times)
         if key not in self._made:
             self._made[key] = self._copy(*key)
@@ -121,12 +123,12 @@ class Copies:
 
     @property
     def start(self) -> float:
-        """Median gap of the initial point on the copies that were asked for."""
+        """Median gap of the initial point on the copies used so far."""
         return median(copy.start for copy in self._scored)
 
     @property
     def guess(self) -> float:
-        """Median gap of the optimum for the proxy data on the same copies."""
+        """Median gap of the optimum for the proxy data on the copies used so far."""
         return median(copy.guess for copy in self._scored)
 
     @property
@@ -134,12 +136,12 @@ class Copies:
         return [c for (_, times), c in self._made.items() if times == 1] or [self(0)]
 
     def reference(self, values: list[float]) -> float:
-        """Return the reference of gaps: zero, or the lowest gap if the optimum is unknown."""
+        """Return the number to subtract from gaps: 0, or the lowest if the optimum is unknown."""
         return 0.0 if self.judge.optimum is not None else min([*values, self.start, self.guess])
 
     @property
     def error(self) -> str:
-        """The assumed error of the proxy, as text."""
+        """Text on the assumed error of the proxy data."""
         kinds: dict[str, None] = {}
         for name, agent in self._problem.named.items():
             expected = self._expected.get(name, ())
@@ -173,7 +175,7 @@ class Copies:
         return Copy(proxy, judge, judge.start - judge.base, guess)
 
     def _drawn(self, k: int, attempt: int, times: float) -> Iterator[tuple[Private | str, Sealed]]:
-        """Return the values of a copy, from the same draws for all multiples of the error."""
+        """Yield the values of copy k; the draws do not depend on the factor on the error."""
         for index, (name, agent) in enumerate(self._problem.named.items()):
             expected = self._expected.get(name, ())
             source = source_for(_STREAM, (index, k, attempt))
@@ -182,7 +184,7 @@ class Copies:
                     continue
                 value = self._proxy[private]()
                 if _resampled(spec):
-                    # Parts of one record are drawn together.
+                    # All private objects of one record are drawn together.
                     rows = _rows(spec.shape[0], times, source.at(0, 1))
                     yield private, stand_in(_taken(value, rows), spec)
                     continue
@@ -198,7 +200,10 @@ def _resampled(spec: PrivateSpec) -> bool:
 
 
 def _rows(count: int, times: float, stream: Randomness) -> NDArray[np.intp]:
-    """Return a copy's records, drawn with replacement, from fewer records for a larger error."""
+    """Return the positions of a copy's records, drawn with replacement.
+
+    For a larger error, they are drawn from fewer records; for a smaller one, some stay in place.
+    """
     order, position, chance = uniform(3 * count, stream).reshape(3, count)
     pool = np.argsort(order)[: max(1, round(count / max(1.0, times) ** 2))]
     rows = pool[np.minimum((position * pool.size).astype(np.intp), pool.size - 1)]
@@ -212,10 +217,10 @@ def _taken(value: Any, rows: NDArray[np.intp]) -> Any:
 def _jittered(
     spec: PrivateSpec, values: Array, spread: Array | None, times: float, stream: Randomness
 ) -> Array:
-    """Return the entries with independent normal errors, brought to what was declared of them."""
+    """Return the entries plus independent normal errors, projected onto the declared bounds."""
     if spread is None:
         spread = ERROR * np.abs(values)
-        if not spread.any():  # zeros have the unit of one change
+        if not spread.any():  # for zeros, the error is one change of the data
             kind = spec.adjacency
             unit = kind.max_norm if isinstance(kind, Rows) else kind.radius
             spread = np.full(values.size, unit)
@@ -233,14 +238,14 @@ def _jittered(
 
 @dataclass(frozen=True)
 class Crossing:
-    """Multiple of the assumed error where a plan and the optimum for the proxy are equally good.
+    """Factor on the assumed error that makes a plan and the optimum for the proxy equally good.
 
     Attributes
     ----------
     times : float or None
-        None if they do not, within an eighth to eight times the error.
+        The factor; None if there is none from 1/8 to 8.
     better : {"plan", "proxy"}
-        Winner with the lower gap at the assumed error.
+        Solution with the lower gap at the assumed error.
     """
 
     times: float | None
@@ -260,13 +265,13 @@ class Crossing:
 def crossing(
     copies: Copies, gap_of: Callable[[Copy, int], float], gaps: Sequence[float]
 ) -> Crossing:
-    """Return the crossing of a plan and the optimum for the proxy, from a few copies each.
+    """Return the crossing of a plan and the optimum for the proxy data, from a few copies.
 
     Parameters
     ----------
     copies : Copies
     gap_of : callable
-        Function from a copy and its number to the gap of a run of the plan.
+        Function of a copy and its number that returns the gap of a run of the plan.
     gaps : sequence of float
         Gaps of runs of the plan at the assumed error, run k on copy k.
     """
@@ -287,7 +292,7 @@ def crossing(
 
 
 def _apart(first: float, second: float) -> float:
-    """Return the logarithm of a ratio of gaps; some may be zero or infinite."""
+    """Return the logarithm of a ratio of gaps, infinite if a gap is zero or infinite."""
     if not (0 < first < math.inf and 0 < second < math.inf):
         return math.inf if first > second else -math.inf
     return math.log(first / second)

@@ -1,4 +1,4 @@
-"""Predicted accuracy of a plan: runs on copies of public proxy data, judged as in searches."""
+"""Predicted accuracy of a plan, from runs on copies of public proxy data, scored as in searches."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .judge import values_kept
 from .search import Timed, gap_on
 from .settings import OutOfTime, quantile
 
-# Of noise: no search has these.
+# First noise seed of forecasts, which no search uses.
 _SEED = 2_000_000
-# What is compiled and solved in a second of the processor, at least: variables and data entries.
+# Least number of variables and data entries that are compiled and solved per processor second.
 _PER_SECOND = 5000
 _FOR_RELEASED = (
     "Not simulated: constraints with private data hold for released data, and what it costs to "
     "break them for the true data is not in the objective."
 )
 _UNRANKED = "Errors at which the ranking changes: not simulated; call plan.forecast(time_limit=60)."
-# Runs that quartiles are taken of, at least; slow plans have no more.
+# Least number of runs for quartiles; slow plans have exactly this number.
 _FEWEST = 6
 _QUARTILES = (0.25, 0.5, 0.75)
 
@@ -42,23 +42,24 @@ class Forecast:
     Attributes
     ----------
     gaps : tuple of float
-        One per run: the objective minus the optimum, on a copy of the proxy data, in units of the
-        objective; infinite if a run finds no solution. Empty if nothing was simulated.
+        Gap of each run: the objective minus the optimum, on a copy of the proxy data, in units of
+        the objective; infinite if a run finds no solution. Empty if nothing was simulated.
     shares : tuple of float
-        Gaps as shares of the initial suboptimality on that copy.
+        Gaps divided by the initial suboptimality on the run's copy.
     start : float
-        Median gap of the initial point; infinite if it breaks a private constraint.
+        Median gap of the initial point; infinite if it violates a private constraint.
     proxy : float
-        Median gap of the optimum for the proxy data; likewise.
+        Median gap of the optimum for the proxy data; infinite if that violates a private
+        constraint.
     error : str
-        The assumed error of the proxy.
+        Text on the assumed error of the proxy data.
     crossing : Crossing or None
-        The multiple of that error at which the plan and the optimum for the proxy change places;
+        Factor on that error at which the plan and the optimum for the proxy data are equally good;
         None if that was not simulated.
     remarks : str
-        Facts known without a simulation: noise beside the data, and warnings.
+        Facts known without a simulation: the noise relative to the data, and warnings.
     unsimulated : str
-        Text on simulations that the time limit excluded; empty if there are none.
+        Text on simulations that the time limit excluded; "" if there are none.
     """
 
     gaps: tuple[float, ...] = ()
@@ -77,13 +78,13 @@ class Forecast:
 
     @property
     def quartiles(self) -> tuple[float, float]:
-        """Quartiles of the gap, at 25 and 75 %; nan if nothing was simulated."""
+        """Lower and upper quartile of the gap; nan if nothing was simulated."""
         low, _, high = _quartiles(self.gaps)
         return low, high
 
     @property
     def share(self) -> float:
-        """Median share of the initial suboptimality that remains; nan if it is not known."""
+        """Median share of the initial suboptimality that remains; nan if unknown."""
         return quantile(self.shares, 0.5) if self.shares else math.nan
 
     @property
@@ -139,7 +140,7 @@ def _quartiles(values: tuple[float, ...]) -> tuple[float, float, float]:
 
 
 def _figure(value: float) -> str:
-    """Return a text with three digits; a solver's rounding error is zero."""
+    """Return a gap with three digits; negative rounding errors become 0."""
     return f"{max(value, 0.0):.3g}"
 
 
@@ -156,7 +157,7 @@ def _percent(share: float) -> str:
 
 
 def not_simulated(remarks: str) -> Forecast:
-    """Return the forecast of a plan without simulated runs, for lack of time."""
+    """Return the forecast of a plan whose runs could not be simulated in time."""
     return Forecast(
         remarks=remarks, unsimulated="Not simulated; call plan.forecast(time_limit=60)."
     )
@@ -168,15 +169,17 @@ def forecast(
     proxy: Mapping[Private | str, DataSource] | None = None,
     clock: Callable[[], float] = time.process_time,
 ) -> Forecast:
-    """See `Plan.forecast`; reads no private data.
+    """Return the forecast of a plan's accuracy; see `Plan.forecast`. No private data are read.
 
     Parameters
     ----------
     plan : Terms
     seconds : float
+        Time limit in processor seconds.
     proxy : mapping, optional
+        Public values of private objects that declare no ``proxy=``.
     clock : callable
-        Seconds of the processor, so that a busy machine changes no forecast.
+        Clock that returns processor seconds, so that a busy machine does not change forecasts.
     """
     given = dict(matching(plan.problem, seal_all(proxy, "proxy"), "proxy"))
     values = _proxies(plan, given)
@@ -204,7 +207,7 @@ def _forecast(
     rules = plan.algorithm.requirements.rules
     copies = Copies(plan.problem, values, "plan.forecast", expected=expected, rules=rules)
     began = clock()
-    last = until + (until - began)  # for the fewest runs that quartiles are taken of
+    last = until + (until - began)  # the fewest runs for quartiles may take twice the time
 
     def gap_of(copy: Copy, k: int, end: float = until) -> float:
         if clock() > end:
@@ -238,7 +241,7 @@ def _forecast(
 
 
 def _proxies(plan: Terms, given: Mapping[Private, Sealed]) -> dict[Private | str, Sealed] | None:
-    """Return public values for all private objects; None if an object has none."""
+    """Return proxy data, or else prior means, of all private objects; None if incomplete."""
     by_object: dict[Private | str, Sealed] = {}
     for terms, agent in zip(plan.agents, plan.problem.agents, strict=True):
         specs = agent.specs(terms.name)
@@ -254,6 +257,6 @@ def _proxies(plan: Terms, given: Mapping[Private, Sealed]) -> dict[Private | str
 
 
 def _solvable(plan: Terms) -> bool:
-    """Return whether the optimum for made-up data can be computed."""
+    """Return whether the optimum for proxy data can be computed."""
     model = plan.program.model  # which cvxpy solves
     return model is not None or all(agent.is_dcp() for agent in plan.problem.agents)

@@ -1,4 +1,4 @@
-"""Utility of a solution on public proxy data: at one point for all, within everybody's sets."""
+"""Value of a solution on public proxy data, at one point for all agents within all their sets."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from ..run.recourse import decisions
 from ..run.solution import Solution
 from ..testing import not_private
 
-# Relative to the size of objectives: below it, the start is as good as the optimum.
+# Gap, relative to the objective, up to which the initial point counts as optimal.
 _NEGLIGIBLE = 1e-6
 
 
 @contextmanager
 def values_kept(problem: Declaration) -> Iterator[None]:
-    """Restore the values of variables and dual variables at the end, also after errors."""
+    """Context that restores the values of variables and dual variables at its end."""
     duals = [dual for constraint in problem.constraints for dual in constraint.dual_variables]
     before = [(leaf, leaf.value) for leaf in (*problem.variables(), *duals)]
     try:
@@ -42,35 +42,37 @@ def values_kept(problem: Declaration) -> Iterator[None]:
 
 
 class Judge:
-    """Sum of the objectives on public proxy data, at the point that a run gives to everybody.
+    """Function of a solution that returns the sum of objectives on public proxy data.
 
-    That is the closest point where all agree and every constraint holds: agents' own copies can
-    lie below the optimum, for they do not agree. Overwrites ``variable.value``; see `values_kept`.
+    It evaluates the closest point where all agents agree and all public constraints hold: copies
+    that disagree can have values below the optimum. It overwrites ``variable.value``; see
+    `values_kept`.
 
     Parameters
     ----------
     problem : Declaration
     proxy : mapping
-        Public values for every private object.
+        Public values of every private object.
     verb : str
-        Method that needs it, for messages, such as ``problem.tune``.
+        Name of the calling method, for messages, such as ``problem.tune``.
     recourse : bool
-        Once every agent has decided for itself, as by ``result.recourse``.
+        Whether solutions are evaluated after every agent's recourse; see ``result.recourse``.
     other : Judge, optional
-        Judge on other data of the same problem.
+        Judge of the problem on other data, whose compiled program is reused.
     rules : {"dcp", "dgp", "dqcp"}
-        That the problem follows.
+        cvxpy's rules that the problem follows.
 
     Attributes
     ----------
     optimum : float or None
-        Optimum for the proxy data; None if objectives do not follow cvxpy's convexity rules, so
-        that it is unknown.
+        Optimum for the proxy data; None if the problem does not follow the rules, so that the
+        optimum is unknown.
     best : Solution or None
-        Solution at the optimum.
+        Solution at the optimum; None if the optimum is unknown.
     program : Program
+        Compiled problem.
     start : float
-        The value of the public start; infinite if it breaks a constraint with private data.
+        Value of the public initial point; infinite if it violates a constraint with private data.
 
     Raises
     ------
@@ -91,7 +93,7 @@ class Judge:
         self._rules: Rules = rules
         self._central = not_private.joint_problem(problem, proxy, recourse=recourse)
         self._variables = problem.variables()
-        # Values are those of objectives that are minimized.
+        # Values have the sign of a minimized objective.
         self._sign = -1.0 if isinstance(self._central.objective, cp.Maximize) else 1.0
         self.optimum = self._solved(verb) if follows(self._central, rules) else None
         self.program = program = _compiled(problem, rules) if other is None else other.program
@@ -100,15 +102,15 @@ class Judge:
         starts = tuple(local.start for local in program.agents)
         start = Solution(program, starts, whole_start(problem))
         self._initial = _common(start) if other is None else other._initial
-        feasible = recourse or not self.breaks(start, {})  # own decisions keep what a start breaks
+        feasible = recourse or not self.breaks(start, {})  # recourse satisfies all constraints
         self.start = self.value(self._initial) if feasible else math.inf
 
     def __call__(self, solution: Solution) -> float:
-        """Return the value of a solution; infinite if it is not finite."""
+        """Return the value of a solution; infinite if there is no feasible common point."""
         return self.value(_common(solution))
 
     def value(self, common: Solution | None) -> float:
-        """Return the value at a point that all agree on and where every public constraint holds."""
+        """Return the value of a point where all agents agree and all public constraints hold."""
         if common is not None and self._own is not None:
             common = decisions(self._own, common)
         if common is None:
@@ -120,14 +122,16 @@ class Judge:
         return math.inf if math.isnan(value) else value
 
     def breaks(self, solution: Solution, missed: Mapping[str, np.ndarray]) -> bool:
-        """Return whether proxy data break a constraint with private data, beyond its paid slack.
+        """Return whether a solution violates a private constraint on the proxy data.
+
+        Slack that the slack penalty paid for is no violation.
 
         Parameters
         ----------
         solution : Solution
-            An answer, as it stands before agents decide for themselves.
+            Solution before recourse.
         missed : mapping
-            See `Result.missed`.
+            Slack of each constraint with private data; see `Result.constraint_slack`.
         """
         common = _common(solution) if solution.program.kept else None
         if common is None:
@@ -136,12 +140,15 @@ class Judge:
 
     @property
     def base(self) -> float:
-        """Return the reference of gaps on these data: the optimum, else the initial point."""
+        """Return the value that gaps on these data are measured from.
+
+        It is the optimum, or the value of the initial point if the optimum is unknown.
+        """
         reference = self.start if self.optimum is None else self.optimum
         return reference if math.isfinite(reference) else 0.0
 
     def _held(self) -> Solution:
-        """Return the values of the variables, for every agent."""
+        """Return the current values of the variables as a solution."""
         values = {variable.id: variable.value for variable in self._variables}
         start = whole_start(self._problem)
         vectors = []
@@ -149,14 +156,14 @@ class Judge:
             x = local.start.copy()
             for piece in local.layout.pieces:
                 held = values.get(piece.variable)
-                if held is not None:  # None where nothing depends on it
+                if held is not None:  # None if the problem does not depend on the variable
                     flat = real_entries(held)
                     x[piece.offset : piece.stop] = flat[piece.entries]
             vectors.append(x)
         return Solution(self.program, tuple(vectors), start)
 
     def reference(self, values: Iterable[float]) -> float:
-        """Return the reference of gaps: the optimum, else the lowest of these values."""
+        """Return the optimum, or the lowest of these values if the optimum is unknown."""
         return min([self.start, *values]) if self.optimum is None else self.optimum
 
     @property
@@ -190,7 +197,7 @@ class Judge:
 
 
 def _compiled(problem: Declaration, rules: Rules) -> Program:
-    """Return the compiled problem, with margins for constraints with private data if possible."""
+    """Return the compiled problem, with private constraints kept apart if possible."""
     if rules != "dcp":
         return compile_problem(problem, as_written=AsWritten(False, None, rules))
     for as_written in (None, AsWritten(margins=True, penalty=None)):
@@ -200,7 +207,7 @@ def _compiled(problem: Declaration, rules: Rules) -> Program:
 
 
 def _common(solution: Solution) -> Solution | None:
-    """Return the closest solution that all agree on within public constraints; None without any."""
+    """Return the closest solution with agreement and all public constraints; None without any."""
     if not solution.finite:
         return None
     point = common_point(solution.program, solution.vectors)
@@ -208,9 +215,9 @@ def _common(solution: Solution) -> Solution | None:
 
 
 def _solve(problem: cp.Problem, rules: Rules) -> str | None:
-    """Return the status; None where the solver fails."""
+    """Solve a problem, and return its status; None if the solver fails."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of inaccurate solutions, which are told by the status
+        warnings.simplefilter("ignore")  # the status tells inaccurate solutions
         try:
             finite = any(isinstance(c, cp.FiniteSet) for c in problem.constraints)
             solve(problem, rules, None if finite or problem.is_mixed_integer() else cp.CLARABEL)

@@ -1,4 +1,4 @@
-"""Plans ranked by their solutions' utility on public proxy data, and the choice among them."""
+"""Plans ranked by the gaps of their solutions on public proxy data, and the choice among them."""
 
 from __future__ import annotations
 
@@ -35,33 +35,34 @@ from .settings import OutOfTime, Planner, PlanTrial, SearchRequest, level, quant
 
 P = TypeVar("P", bound=Terms)
 
-# Of the start's gap: what stays there without noise stays for want of steps, not for noise.
+# Share of the initial gap: if more remains without noise, the reason is too few steps, not noise.
 _SLOW = 0.5
-# That a plan is called better than the default where both are alike has this probability at most.
+# Largest probability of calling a plan better than the default if both are equal.
 _ERROR = 0.05
-# It is asked after these multiples of the runs; after the first, the default and the best go on.
+# Multiples of the number of runs after which plans are compared. After the first comparison, only
+# the default and the best plan continue.
 _LOOKS = (1, 2, 4)
-# Runs that tell nothing.
+# Fewer runs are not enough for a comparison.
 _FEW = 3
-# The rest of the time is for a run without noise.
+# Share of the time for comparing plans; the rest is for runs without noise.
 _END = 0.95
-_IN_FULL = 8  # configurations of a table that are shown with their settings
+_IN_FULL = 8  # number of configurations that a table shows with their settings
 _LABEL = 50
-# Gaps that are nearer to zero are solvers' rounding.
+# Gaps nearer to zero are rounding errors of solvers.
 _ROUNDING = 1e-8
 
 
 def gap_text(value: float) -> str:
-    """Return a gap or an optimum in three digits; what a solver's rounding leaves is zero."""
+    """Return a gap or an optimum with three digits; rounding errors of solvers become 0."""
     return f"{0.0 if -_ROUNDING <= value < _ROUNDING else value:.3g}"
 
 
 def _gap(value: float) -> str:
-    """Return a gap in a column of a table."""
+    """Return a gap padded to the width of a table column."""
     return f"{gap_text(value):>8}"
 
 
-# What a plan returns.
+# Names of the returned iterates in tables.
 _RETURNED = {
     "average": "average",
     "last": "last iterate",
@@ -72,18 +73,19 @@ _RETURNED = {
 
 @dataclass(frozen=True)
 class Candidate(Generic[P]):
-    """Plan with the utility of its solutions on public proxy data.
+    """Plan with the gaps of its solutions on public proxy data.
 
     Attributes
     ----------
     name : str
     plan : Plan
     gaps : tuple of float
-        One per run: the objective at the point that the run gives to everybody, moved into all
-        sets, minus the optimum; infinite where a run diverges or finds no decision. What a
-        decision pays for what it misses counts.
+        Gap of each run: objective of the returned solution, moved into all sets, minus the
+        optimum. The penalty for constraint slack counts. Infinite if a run diverges or finds no
+        solution.
     broken : int
-        Runs in which the proxy breaks a constraint with private data, beyond what is paid for.
+        Number of runs whose solution violates a private constraint for the proxy data, beyond the
+        slack that the penalty pays for.
     """
 
     name: str
@@ -93,18 +95,18 @@ class Candidate(Generic[P]):
 
     @property
     def gap(self) -> float:
-        """The median; nan without runs."""
+        """Median gap; nan without runs."""
         return quantile(self.gaps, 0.5) if self.gaps else math.nan
 
     @property
     def quartiles(self) -> tuple[float, float]:
-        """25 and 75 % of the same."""
+        """Lower and upper quartile of the gaps; nan without runs."""
         low, high = (quantile(self.gaps, q) if self.gaps else math.nan for q in (0.25, 0.75))
         return low, high
 
     @property
     def settings(self) -> str:
-        """The plan's numbers in words."""
+        """Text on the plan's method, noise, rounds and other settings."""
         plan, algorithm = self.plan, self.plan.algorithm
         noise = next((agent.noise for agent in plan.agents if agent.noise is not None), None)
         parts = [type(algorithm).__name__]
@@ -126,7 +128,7 @@ class Candidate(Generic[P]):
 
     @property
     def kept(self) -> str:
-        """Text on the rate of broken private constraints and its bound; empty without any."""
+        """Text on the rate of violated private constraints and its bound; "" without any."""
         promised = self.plan.violation_probability
         if promised is None:
             return ""
@@ -143,39 +145,38 @@ class Ranking(Generic[P]):
     Attributes
     ----------
     candidates : tuple of Candidate
-        Candidates of the search; "default" names the plan's own choice.
+        Compared plans; "default" is the plan with dpcvx's own choices.
     chosen : Candidate
-        The lowest gap that is clearly lower than the default's, else the default; of `tune`, also
-        one that is probably lower.
+        Candidate with the lowest gap, if it is clearly lower than the default's, else the default.
+        `tune` also takes one whose gap is probably lower.
     worthwhile : bool
-        Whether three in four of its runs end below the public start: else nothing is gained over
-        doing nothing.
+        Whether three in four runs of the chosen plan are better than the public initial point.
     optimum : float
         Optimum for the proxy data; for nonconvex objectives, the lowest value of all runs.
     convex : bool
-        Whether they are.
+        Whether the optimum for the proxy data is known.
     start : float
-        Median gap of the public start on the copies: what doing nothing is worth; infinite if it
-        breaks a constraint with private data.
+        Median gap of the public initial point on the copies, without any data; infinite if it
+        violates a constraint with private data.
     proxy : float
-        Median gap of the optimum for the proxy data on the copies; infinite likewise, and where
-        that optimum is not known.
+        Median gap of the optimum for the proxy data on the copies; infinite if it violates a
+        constraint with private data, or is unknown.
     error : str
-        The assumed error of the proxy, which copies have.
+        Text on the assumed error of the proxy data, which its copies have.
     crossing : Crossing or None
-        Multiple of that error where the chosen plan and the optimum for the proxy have equal gaps;
-        None if that was not simulated.
+        Factor on that error at which the chosen plan and the optimum for the proxy data have equal
+        gaps; None if that was not simulated.
     noiseless : float
-        Median gap of the chosen plan's rounds without noise; nan if not known.
+        Median gap of the chosen plan without noise; nan if unknown.
     epsilon : float or mapping of str to float
-        Total budget of each plan, for all agents alike or by agent.
+        Total budget of each plan, one for all agents or by the agent's name.
     delta : float
     refused : mapping of str to str
-        Omitted methods with reasons.
+        Reasons for skipped configurations, by name.
     verdict : str
-        Why the choice is what it is.
+        Text on the reasons for the choice.
     recourse : bool
-        Whether answers are judged once every agent has decided for itself.
+        Whether solutions are scored after recourse of every agent.
     """
 
     candidates: tuple[Candidate[P], ...]
@@ -235,7 +236,7 @@ class Ranking(Generic[P]):
         """Return candidates and baselines without a plan, sorted by their gaps."""
         start = "initial point: no data at all" if math.isfinite(self.start) else BREAKING
         rows: list[tuple[float, Candidate[P] | str]] = [(self.start, start)]
-        if not math.isnan(self.noiseless):  # else no time was left for that run
+        if not math.isnan(self.noiseless):  # nan if there was no time for these runs
             rows.append((self.noiseless, "no noise, same rounds"))
         if math.isfinite(self.proxy):
             rows.append((self.proxy, PROXY))
@@ -250,7 +251,7 @@ class Ranking(Generic[P]):
         return f"({' to '.join(ends)}, {number(self.delta)})"
 
     def _refusals(self) -> list[str]:
-        """Return a line on skipped configurations."""
+        """Return a line on skipped configurations; none if nothing was skipped."""
         if not self.refused:
             return []
         late = sum(reason.endswith(MORE_TIME) for reason in self.refused.values())
@@ -280,9 +281,9 @@ class Ranking(Generic[P]):
 def searching(
     problem: Declaration, planned: Planner[P], request: SearchRequest
 ) -> Iterator[Search[P]]:
-    """Provide a search with a line of progress; restore the values of variables at the end.
+    """Context with a search and a progress line, which restores variables' values at its end.
 
-    Warn if the search cannot distinguish any settings.
+    A warning says if the initial point is already optimal, so that all settings are equal.
     """
     proxy = stand_ins(problem, request.proxy, request.verb, recourse=request.recourse)
     _check_apart(problem, request, proxy)
@@ -298,7 +299,7 @@ def searching(
 def _check_apart(
     problem: Declaration, request: SearchRequest, proxy: Mapping[Private | str, Sealed]
 ) -> None:
-    """Refuse proxy data that equal the prior mean: the prior would seem to be right."""
+    """Refuse proxy data that equal the prior mean: the prior would seem to be exact."""
     expected = expectations(problem, request.plans.prior)
     for name, agent in problem.named.items():
         for private, expectation in zip(agent.private, expected.get(name, ()), strict=False):
@@ -323,28 +324,28 @@ def ranked(
     runs: int,
     lean: float = 0.0,
 ) -> Ranking[P]:
-    """Search for settings, and compare the best of them with the default on runs of their own.
+    """Return the ranking of a search: the best settings and the default, compared on new runs.
 
     Parameters
     ----------
     problem : Declaration
     planned : callable
-        Makes a plan of a problem.
+        Function that returns a plan for a problem; see `Planner`.
     request : SearchRequest
     select : callable
-        Searches for the settings that are compared in the end.
+        Function of a search that returns the settings to compare.
     runs : int
-        Number of runs of each. The best and the default get up to four times as many, until one is
-        clearly better.
+        Number of runs of each plan. The best plan and the default get up to four times as many,
+        until one is clearly better.
     lean : float
-        The best is taken where it is not clearly better too, if runs of plans that are alike differ
-        as much with this probability at most; 0 for never.
+        A plan that is not clearly better than the default is also chosen, if runs of equal plans
+        would differ as much with at most this probability; 0 for never.
     """
     given, delta = request.plans.epsilon, request.plans.delta
     assert given is not None and delta is not None
-    epsilon = by_name(problem, "epsilon", given)  # clipped agents have their budgets by name
+    epsilon = by_name(problem, "epsilon", given)  # clipped copies of agents have equal names
     request = replace(request, plans=replace(request.plans, epsilon=epsilon))
-    asked_of(problem, Laplace(), epsilon)  # refused before anything is tried, if it is
+    asked_of(problem, Laplace(), epsilon)  # raises here if the budget is invalid
     with searching(problem, planned, request) as search:
         default, refusal = None, ModelError("No setting fits this model.")
         try:
@@ -402,16 +403,16 @@ def ranked(
     )
 
 
-# Of the rival that needs no plan.
+# Name of the baseline that needs no plan, in tables.
 PROXY = "optimum for the proxy data"
-# In place of a candidate's figures.
+# Text in place of a candidate's gaps.
 UNTRIED = "no run ended in time"
-# A start that is no answer.
+# Text for an initial point that is no baseline.
 BREAKING = "initial point, which breaks a private constraint"
 
 
 def where(recourse: bool) -> str:
-    """Return a text on the point that solutions are judged at."""
+    """Return a text on the point where solutions are scored."""
     point = "at one point for all agents that lies in all their sets"
     return f"{point}, after every agent's own decision (result.recourse)" if recourse else point
 
@@ -429,11 +430,11 @@ def _best(
     runs: int,
     lean: float,
 ) -> tuple[PlanTrial[P], bool]:
-    """Return the plan to take, and whether it is clearly better than the default."""
+    """Return the plan to choose, and whether it is clearly better than the default."""
     active, best = entries, entries[0]
     tests = len(_LOOKS) * max(1, len(entries) - 1)
     for count in (times * runs for times in _LOOKS):
-        # The default and the first of the others come last, and have most of the time.
+        # The default and the first other plan run last, with most of the time.
         weights = [3, 3, *(1 for _ in active[2:])]
         for k in reversed(range(len(active))):
             share = weights[k] / sum(weights[: k + 1]) * (_END - search.passed)
@@ -447,7 +448,7 @@ def _best(
         if best.runs < count:
             break
         active = [default, best]
-    # Fewer runs of one than of the other are of other seeds: alike plans would look different.
+    # Both plans need all seeds: otherwise equal plans could look different.
     whole = default is None or min(best.runs, default.runs) >= runs
     if default is None or (whole and surely_lower(best.judged, default.judged, lean)):
         return best, False
@@ -455,7 +456,7 @@ def _best(
 
 
 def _of_proxy(chosen: Candidate[P], guess: float) -> list[str]:
-    """Return the verdict if the optimum for the proxy beats every plan; empty otherwise."""
+    """Return a sentence if the optimum for the proxy data is better than every plan; else []."""
     if not chosen.gaps or not guess < chosen.gap:
         return []
     return [
@@ -465,7 +466,7 @@ def _of_proxy(chosen: Candidate[P], guess: float) -> list[str]:
 
 
 def assumed_error(error: str, crossing: Crossing | None) -> list[str]:
-    """Return the error of the proxy, and where it would change the order."""
+    """Return a sentence on the assumed error of the proxy data, and on the crossing."""
     return [f"Assumed error of the proxy: {error}{'' if crossing is None else f'; {crossing}'}."]
 
 
@@ -479,7 +480,7 @@ def _verdict(
     idle: bool,
     request: SearchRequest,
 ) -> list[str]:
-    """Return the reasons for the choice, in sentences."""
+    """Return sentences on the reasons for the choice."""
     longer = f"Pass more than time_limit={request.time_limit:g}."
     if not chosen.gaps:
         return [f"No run ended in time, so this is the default plan, untried. {longer}"]

@@ -1,4 +1,4 @@
-"""Settings tried on public proxy data: runs, successive halving, steps to better neighbors."""
+"""Search for settings on public proxy data, by successive halving and steps to better neighbors."""
 
 from __future__ import annotations
 
@@ -43,44 +43,45 @@ from .simulation import Simulation, best_simulated, simulates
 
 P = TypeVar("P", bound=Terms)
 
-# Runs of a setting before the worse half of its pool is dropped, again and again.
+# Numbers of runs of each setting, after which the worse half of the settings is dropped.
 _RUNGS = (1, 2, 4, 8)
-# Of the whole time one run may take so much: beyond, too few tell noise from merit.
+# Largest share of the time for one run; with fewer runs, noise hides which setting is better.
 _SHARE = 0.03
-# Of a search's time, where many runs can be made at once.
+# Share of a search's time for simulations in batches.
 _SIMULATED = 0.6
-# By such a part of the gap a neighbor must be better for its own neighbors to be tried.
+# A neighbor's neighbors are tried if it lowers the gap by more than this share.
 _GAIN = 0.1
-# Seconds: shares of less are no numbers any more.
+# Least time limit in seconds, to divide by.
 _LEAST = 1e-9
-# How reasons end that more time would mend.
+# Last sentence of reasons that more time would remove.
 MORE_TIME = "Pass a larger time_limit=."
-# Why ways are left out of which no run was tried to its end.
+# Reason for skipping a configuration without a finished run.
 LATE = f"The time was over before a run of it ended. {MORE_TIME}"
-# Why ways are left out that were tried.
+# Reason for skipping a configuration that was tried.
 BEHIND = "Its runs were not clearly better than those that were simulated of"
-# Of calling a way better where both are alike; the luckiest of many are asked.
+# Largest probability of calling a configuration better if both are equal; it is small, because the
+# best of many configurations are compared.
 _ERROR = 0.01
-# Seeds of the runs that settings are compared by in the end: no choice rests on them.
+# First seed of the final comparison, whose runs no earlier choice used.
 FRESH = 1_000_000
 
 
 class Timed(Automatic):
-    """Agents that stop between two exchanges once their time is over."""
+    """Executor that raises `OutOfTime` between two exchanges once its time is over."""
 
     def __init__(self, until: float, clock: Callable[[], float]) -> None:
         super().__init__(clock=clock)
         self._until = until
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """See `Executor`; raises `OutOfTime` once the time is over."""
+        """Return the results of a method for all workers; see `Executor`."""
         if self._clock() > self._until:
             raise OutOfTime
         return super().map(method, *common, each=each)
 
 
 def run_on(plan: Terms, proxy: Mapping[Private | str, Sealed], seed: int, timed: Timed) -> Result:
-    """Return the result of a plan on public values in place of the private data.
+    """Return the result of a plan's run on public values in place of the private data.
 
     Raises
     ------
@@ -100,7 +101,7 @@ def run_on(plan: Terms, proxy: Mapping[Private | str, Sealed], seed: int, timed:
 
 
 def gap_on(plan: Terms, copy: Copy, seed: int, timed: Timed) -> float:
-    """Return the gap of the iterate that a run on a copy returns.
+    """Return the gap of a plan's run on a copy of the proxy data.
 
     Raises
     ------
@@ -110,7 +111,7 @@ def gap_on(plan: Terms, copy: Copy, seed: int, timed: Timed) -> float:
 
 
 def _gap(plan: Terms, copy: Copy, result: Result, which: str) -> float:
-    """Return the gap of a result; infinite without a solution."""
+    """Return the gap of one iterate of a result; infinite without a solution."""
     if not result.status.solved:
         return math.inf
     paid = plan.slack_penalty * sum(float(by.sum()) for by in result.constraint_slack.values())
@@ -118,24 +119,24 @@ def _gap(plan: Terms, copy: Copy, result: Result, which: str) -> float:
 
 
 class Search(Generic[P]):
-    """Tries settings of a problem under one budget.
+    """Search for settings of a problem under one budget.
 
     Parameters
     ----------
     problem : Declaration
     planned : callable
-        Makes a plan of a problem; see `Problem.plan`.
+        Function that returns a plan for a problem; see `Planner`.
     request : SearchRequest
-        Runs have its seed and those that follow.
+        Arguments of the search. Runs have its seed and the seeds that follow.
     copies : Copies
-        Copies of the proxy data: run k of every setting is on copy k.
+        Copies of the proxy data; run k of every setting is on copy k.
     tick : callable
-        Is told after every run what part of the time has passed.
+        Function that gets the share of the time that has passed, after every run.
 
     Attributes
     ----------
     refused : dict of str to str
-        Ways that cannot be taken, and why.
+        Reasons for skipped configurations, by name.
     """
 
     def __init__(
@@ -165,31 +166,31 @@ class Search(Generic[P]):
 
     @property
     def passed(self) -> float:
-        """The part of the time that has passed."""
+        """Share of the time limit that has passed."""
         return (self._clock() - self._started) / self._seconds
 
     def default(self) -> PlanTrial[P]:
-        """Return the plan's own choice.
+        """Return the trial of the default plan, with dpcvx's own choices.
 
         Raises
         ------
         DpcvxError
-            If it refuses.
+            If there is no such plan.
         """
         compiled = self._known(self._problem)
         self._default = self._planned(self._problem, self._asked, compiled)
         return PlanTrial("default", self._default)
 
     def best_of(self, ways: Sequence[Way], limit: int, until: float) -> list[PlanTrial[P]]:
-        """Return the best trials, varied from the best of these configurations; best first.
+        """Return the best trials, best first: variations of the best of these configurations.
 
         Parameters
         ----------
         ways : iterable of Way
         limit : int
-            So many at most.
+            Largest number of trials.
         until : float
-            The part of the time at which this ends with what it has.
+            Share of the time limit at which the search ends.
         """
         summed = [way for way in ways if simulates(way) and not self._recourse]
         sums = self._simulated(summed, self.passed + (until - self.passed) * _SIMULATED)
@@ -208,7 +209,7 @@ class Search(Generic[P]):
         return list(best.values())
 
     def _simulated(self, ways: Sequence[Way], until: float) -> PlanTrial[P] | None:
-        """Return the best setting among configurations whose runs can be simulated in batches."""
+        """Return the best trial of configurations whose runs can be simulated in batches."""
         copy, entries = self.copies(0), list[PlanTrial[P]]()
         simulation = Simulation(self._problem, copy.proxy, copy.judge.base)
         for k, way in enumerate(ways):
@@ -225,7 +226,7 @@ class Search(Generic[P]):
         return min(entries, key=lambda entry: entry.score, default=None)
 
     def _rivals(self, others: Sequence[PlanTrial[P]], sums: PlanTrial[P]) -> list[PlanTrial[P]]:
-        """Return trials that are better than simulated runs by more than a few runs' noise."""
+        """Return the trials that are clearly better than the best simulated trial."""
         rivals: list[PlanTrial[P]] = []
         for rival in others:
             if surely_lower(rival.values[rival.best], sums.values[sums.best], _ERROR):
@@ -235,7 +236,10 @@ class Search(Generic[P]):
         return rivals
 
     def _ends(self, start: float, length: float, part: float) -> Callable[[], None]:
-        """Return a function that ends simulations after a part of a length of time."""
+        """Return a function that raises `OutOfTime` after a part of a length of time.
+
+        Times are shares of the time limit.
+        """
 
         def pause() -> None:
             now = self.passed
@@ -246,7 +250,7 @@ class Search(Generic[P]):
         return pause
 
     def _near_default(self, ways: Sequence[Way]) -> list[Setting]:
-        """Return the default plan's own setting, if it is one of these configurations."""
+        """Return the setting of the default plan, if its configuration is one of these."""
         plan = self._default
         if plan is None:
             return []
@@ -258,7 +262,7 @@ class Search(Generic[P]):
         return []
 
     def best_of_each(self, ways: Sequence[Way], until: float) -> list[PlanTrial[P]]:
-        """Return the settings that do best, varied from every one of these ways; best first."""
+        """Return the best variation of each of these configurations, best first."""
         now = self.passed
         pool = self._begun((way.first for way in ways), ways, now + (until - now) / 3)
         return sorted(self._varied_further(pool, until), key=lambda entry: entry.score)
@@ -266,7 +270,7 @@ class Search(Generic[P]):
     def _begun(
         self, settings: Iterable[Setting], ways: Sequence[Way], until: float
     ) -> list[PlanTrial[P]]:
-        """Return trials that end their first run; skip configurations without any."""
+        """Return the trials that end their first run; note configurations without any."""
         entries = self._tried(settings, until)
         for way in ways:
             if way.name not in {entry.name for entry in entries}:
@@ -274,7 +278,7 @@ class Search(Generic[P]):
         return entries
 
     def _varied_further(self, pool: list[PlanTrial[P]], until: float) -> list[PlanTrial[P]]:
-        """Return the best settings near these, with as much time for each."""
+        """Return the best trial near each of these, with equal time for each."""
         entries = []
         for k, entry in enumerate(pool):
             left = until - self.passed
@@ -282,7 +286,10 @@ class Search(Generic[P]):
         return entries
 
     def final(self, entry: PlanTrial[P]) -> PlanTrial[P] | None:
-        """Return the plan for users, with the best numbers and iterate; not run yet."""
+        """Return a new trial of the plan with the best setting and the best returned iterate.
+
+        None if that plan is refused.
+        """
         assert entry.setting is not None
         algorithm = entry.plan.algorithm
         if _chooses_iterate(algorithm):
@@ -295,7 +302,7 @@ class Search(Generic[P]):
         return PlanTrial(entry.name, plan)
 
     def noiseless(self, plan: P) -> float:
-        """Return the median gap of the rounds without noise; nan if no run ends in time."""
+        """Return the median gap of the plan without noise; nan if no run ends in time."""
         entry = None
         try:
             quiet = Request(
@@ -308,9 +315,9 @@ class Search(Generic[P]):
         return entry.score
 
     def crossing(self, entry: PlanTrial[P]) -> Crossing | None:
-        """Return the crossing in the proxy's error of its optimum and a plan.
+        """Return the crossing of a plan and the optimum for the proxy data; see `Crossing`.
 
-        It is None if the time ends before that is known.
+        It is None if the time ends before it is known.
         """
 
         def gap_of(copy: Copy, k: int) -> float:
@@ -323,16 +330,17 @@ class Search(Generic[P]):
             return None
 
     def run(self, entry: PlanTrial[P], count: int, until: float, *, fresh: bool = False) -> None:
-        """Run a trial until it has so many runs.
+        """Run a trial until it has `count` runs.
 
         Parameters
         ----------
         entry : PlanTrial
         count : int
         until : float
-            The part of the time at which this ends.
+            Share of the time limit at which runs end.
         fresh : bool
-            Take seeds that no choice rests on, and only the iterate that the plan returns.
+            Whether to use seeds that no earlier choice used, and to score only the iterate that
+            the plan returns.
 
         Raises
         ------
@@ -358,7 +366,7 @@ class Search(Generic[P]):
             self._tick(self.passed)
 
     def _tried(self, settings: Iterable[Setting], until: float) -> list[PlanTrial[P]]:
-        """Return trials of settings that can be planned and end their first run."""
+        """Return the trials of settings that can be planned and end their first run."""
         entries = []
         for setting in settings:
             if self.passed > until:
@@ -369,7 +377,7 @@ class Search(Generic[P]):
         return entries
 
     def _ran(self, entry: PlanTrial[P], count: int, until: float) -> bool:
-        """Return whether there are so many runs, and each ended in time."""
+        """Make runs until the trial has `count`, and return whether each ended in time."""
         while entry.runs < count:
             limit = self.passed + _SHARE
             try:
@@ -388,16 +396,16 @@ class Search(Generic[P]):
         return True
 
     def _refuse(self, setting: Setting | None, reason: str) -> None:
-        """Try it no more; if it is a way's first setting, keep the reason."""
+        """Exclude a setting; if it is its configuration's first, store the reason."""
         if setting is not None:
             self._entries[setting] = None
             if setting == setting.way.first:
                 self.refused[setting.way.name] = reason
 
     def _best_clipped(self, pool: list[PlanTrial[P]], until: float) -> list[PlanTrial[P]]:
-        """Return the pool with its best clippable trial replaced by a small clip that is better.
+        """Return the pool after trying small clips for its best trial that can be clipped.
 
-        Unclipped, noise hides which way is best.
+        A better clip replaces that trial. Without clips, noise hides which configuration is best.
         """
         for entry in sorted(pool, key=lambda entry: entry.score):
             if self._clips_records(entry):
@@ -406,7 +414,7 @@ class Search(Generic[P]):
         return pool
 
     def _coarsely_clipped(self, entry: PlanTrial[P], until: float) -> PlanTrial[P]:
-        """Return the best of an unclipped setting and others with much smaller clips."""
+        """Return the better of an unclipped trial and its variations with small clips."""
         whole = entry.setting
         if whole is None or whole.clip != 1 or not self._clips_records(entry):
             return entry
@@ -427,7 +435,7 @@ class Search(Generic[P]):
         return any(_record_bound(agent.program, agent.sensitivity) for agent in plan.agents)
 
     def _halved(self, pool: list[PlanTrial[P]], limit: int, until: float) -> list[PlanTrial[P]]:
-        """Return the best, best first, after dropping the worse half at 1, 2, 4 and 8 runs each."""
+        """Return the best trials, best first, after dropping the worse half at 1, 2, 4, 8 runs."""
         for count in _RUNGS:
             ended = [entry for entry in pool if self._ran(entry, count, until)]
             if self.passed < until:
@@ -439,7 +447,7 @@ class Search(Generic[P]):
         return pool[:limit]
 
     def _climbed(self, entry: PlanTrial[P], until: float) -> PlanTrial[P]:
-        """Return the best setting after repeated steps to the best neighbor."""
+        """Return the best trial after repeated steps to the best neighboring setting."""
         entry, seen = self._coarsely_clipped(entry, until), set[Setting]()
         while entry.setting is not None and self.passed < until:
             near = self._neighbors(entry)
@@ -471,10 +479,10 @@ class Search(Generic[P]):
         return self._entries[setting]
 
     def _varied(self, setting: Setting) -> P:
-        """Return a plan with other numbers than it would choose.
+        """Return the plan of a setting.
 
-        It keeps the noise of the one with these: so do settings that differ in step and penalty,
-        and what is different in their results is their own.
+        Settings that differ only in step and penalty have the same seeded noise, so that a
+        difference of their results is due to the settings.
         """
         plain = setting.plain
         if plain != setting:
@@ -483,12 +491,12 @@ class Search(Generic[P]):
         return self._plan(setting, setting.way.algorithm)
 
     def _measured_by(self, setting: Setting) -> PlanTrial[P]:
-        """Return the entry of a setting that another one is varied from.
+        """Return the trial of the setting that another setting varies.
 
         Raises
         ------
         ModelError
-            If there is none, or a run of it takes too long.
+            If it cannot be planned, or a run of it takes too long.
         """
         entry = self._entry(setting)
         if entry is None:
@@ -513,7 +521,7 @@ class Search(Generic[P]):
         return self._planned(problem, asked, self._known(problem))
 
     def _clipped(self, setting: Setting) -> Declaration:
-        """Return the problem with records' contributions clipped to a part of their bound."""
+        """Return the problem with records' contributions clipped to a share of their bound."""
         if setting.clip == 1:
             return self._problem
         compiled = self._known(self._problem)
@@ -531,7 +539,7 @@ class Search(Generic[P]):
         return self._clips[clips]
 
     def _known(self, problem: Declaration) -> Study | None:
-        """Return the problem, compiled once for all plans; None if sensitivities are missing."""
+        """Return the study of a problem, compiled once; None if sensitivities cannot be derived."""
         if problem not in self._compiled:
             try:
                 self._compiled[problem] = study(problem)
@@ -555,7 +563,10 @@ def _record_bound(local: LocalProgram, sensitivity: Sensitivity | None) -> float
 
 
 def _decay(plan: Terms) -> float | None:
-    """Return the root of a step's contraction factor towards the optimum; None without any."""
+    """Return the decay of noise per round: the root of a step's contraction factor.
+
+    None if steps are not known to contract.
+    """
     rule = getattr(plan.algorithm, "step", None)
     step = None if isinstance(rule, Sqrt) else level(rule)
     curved = min(strong_convexity(agent.program.form) for agent in plan.agents)

@@ -1,7 +1,7 @@
-"""Configurations to spend a budget that a search tries, and the variations of each.
+"""Configurations that a search tries, their variations, and trials of plans.
 
-A search request has a budget, public proxy data and a time limit. Trials are plans with their runs
-on public proxy data so far.
+A configuration is a method with a kind of noise and of release. A search request has a budget,
+public proxy data and a time limit. A trial is a plan with its runs on public proxy data so far.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from ..privacy.accounting import check_delta, check_epsilon
 
 A = TypeVar("A", bound=Algorithm[Any, Any])
 
-# Fewer releases carry less noise each, and rounds on what was released once none at all.
+# Numbers of rounds to try: each of fewer releases has less noise.
 ROUNDS = (1, 3, 10, 30, 100, 300)
 _FIRST = {"each_step": 30, "once": 100}
-# Where searches by simulations begin: of more releases, Laplace noise is the larger one.
+# First numbers of rounds for simulations: Laplace noise is smaller only for few releases.
 _ROUGH = {"laplace": (1, 3), "gaussian": (10, 30, 3)}
-# Of step and penalty, in powers of three. A step and one over it go together.
+# Moves of step and penalty, in powers of three; a longer step may need a lower penalty.
 _MOVES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, -1), (-1, 1))
-# Of the derived bound of a record's contribution; 1 leaves it alone.
+# Clips, relative to the derived bound on a record's contribution; 1 is no clip.
 CLIPS = (1.0, 0.6, 0.3, 0.2, 0.1, 0.06, 0.03, 0.02, 0.01, 0.006, 0.003, 0.002)
-# Those that are looked at first: good ones may be hundreds of times below the bound.
+# Clips to try first: good clips may be hundreds of times below the bound.
 COARSE = CLIPS[2::2]
 
 
@@ -63,13 +63,13 @@ _PENALTIES = (penalties.Constant, penalties.ResidualBalancing, penalties.Spectra
 
 @dataclass(frozen=True)
 class Way:
-    """A method with a kind of noise in a place, everything else open.
+    """A configuration: a method with a kind of noise and of release; other settings are open.
 
     Attributes
     ----------
     name : str
     algorithm : Algorithm
-        Method with defaults for all that is varied.
+        Method with defaults for all parameters that are varied.
     release : {"each_step", "once"}
     mechanism : {"gaussian", "laplace"}
     """
@@ -81,33 +81,33 @@ class Way:
 
     @property
     def first(self) -> Setting:
-        """First setting to try: the plan's own choice."""
+        """First setting to try, with default step and penalty."""
         rounds = _FIRST[self.release] if self.scale is None else self.scale.rounds
         return Setting(self, self.algorithm.fixed_rounds or rounds)
 
     @property
     def scale(self) -> LearnScale | None:
-        """Scale that is learned first, and that clip and steps follow; None without any."""
+        """Learned scale of records, which determines clip and steps; None without any."""
         return getattr(self.algorithm, "scale", None)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A way to spend a budget with its numbers.
+    """A configuration with values for its open settings.
 
     Attributes
     ----------
     way : Way
     rounds : int
     clip : float
-        One of `CLIPS`.
+        Clip relative to the derived bound, one of `CLIPS`.
     decaying : bool
-        Whether the noise falls from round to round as the distance to the optimum does.
+        Whether the noise decreases from round to round like the distance to the optimum.
     step, penalty : float
-        Powers of three between the setting and the plan's choice.
+        Factor on the plan's default step and penalty, as a power of three.
     falling : bool or None
-        Whether steps are over the root of the round, and as long on the whole; None for what the
-        plan chooses.
+        Whether step sizes decrease like the inverse root of the round, with an equal mean; None
+        for the plan's default.
     """
 
     way: Way
@@ -120,7 +120,7 @@ class Setting:
 
     @property
     def plain(self) -> Setting:
-        """Setting with the steps and the penalty that the plan chooses."""
+        """Setting with the plan's default steps and penalty."""
         return replace(self, step=0, penalty=0, falling=None)
 
     def neighbors(self, *, clips: bool, decays: bool, varied: tuple[str, ...]) -> list[Setting]:
@@ -131,7 +131,7 @@ class Setting:
         clips : bool
             Whether records can be clipped.
         decays : bool
-            Whether noise can fall.
+            Whether noise can decrease from round to round.
         varied : tuple of str
             Varied parameters of the method: step, penalty or both.
         """
@@ -151,7 +151,7 @@ class Setting:
 
 
 def rough(way: Way, clips: bool) -> Iterator[Setting]:
-    """Yield a configuration's settings that are far apart, few rounds first, steps left open.
+    """Yield widely spaced settings of a configuration, with default steps.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def _beside(values: tuple[Any, ...], value: Any, reach: int) -> Iterator[Any]:
 
 
 def ways(sharing: SecretSharing | None = None, colluders: int = 1) -> list[Way]:
-    """Return all configurations, cheap and most often good ones first; models allow some.
+    """Return all configurations, fast and often good ones first; a model allows some of them.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def ways(sharing: SecretSharing | None = None, colluders: int = 1) -> list[Way]:
         "release once, gradient steps": (LinearizedADMM(), "once"),
         "release once, coupled steps": (ResourceADMM(), "once"),
         "noisy exact steps": (ADMM(), "each_step"),
-        # Plans take it where objectives are not convex and have terms without a gradient.
+        # Default for nonconvex objectives in runs without noise.
         "noisy mean gradient": (FederatedAveraging(), "each_step"),
         "noisy output": (LinearizedADMM(perturb="output"), "each_step"),
         "projected noisy output": (LinearizedADMM(perturb="projected_output"), "each_step"),
@@ -228,7 +228,7 @@ def ways(sharing: SecretSharing | None = None, colluders: int = 1) -> list[Way]:
 
 
 def scalable(algorithm: Algorithm[Any, Any]) -> tuple[str, ...]:
-    """Return which of step and penalty are numbers that can be scaled."""
+    """Return those names of "step" and "penalty" whose values can be multiplied by a factor."""
     return tuple(
         field.name
         for field in fields(cast(Any, algorithm))
@@ -238,7 +238,7 @@ def scalable(algorithm: Algorithm[Any, Any]) -> tuple[str, ...]:
 
 
 def scaled(algorithm: A, setting: Setting) -> A:
-    """Return a method with a plan's numbers, moved to the step and penalty of a setting."""
+    """Return a method whose step and penalty are multiplied by a setting's factors."""
     powers = {"step": setting.step, "penalty": setting.penalty}
     changed = {
         name: _scaled(getattr(algorithm, name), 3.0 ** powers[name])
@@ -253,7 +253,7 @@ def scaled(algorithm: A, setting: Setting) -> A:
 
 
 def _as_long(typical: float, setting: Setting) -> steps.Constant | steps.Sqrt:
-    """Return constant steps of this length, or decreasing ones with the same mean."""
+    """Return constant steps of this size, or decreasing steps with this mean."""
     if not setting.falling:
         return steps.Constant(typical)
     return steps.Sqrt(typical * math.sqrt(setting.rounds) / 2)
@@ -262,18 +262,18 @@ def _as_long(typical: float, setting: Setting) -> steps.Constant | steps.Sqrt:
 def lengthened(
     setting: Setting, chosen: Algorithm[Any, Any], whole: Algorithm[Any, Any]
 ) -> Setting:
-    """Return the setting with longer steps and lower penalties, in proportion to its small clip.
+    """Return the setting with longer steps and lower penalties, in proportion to its clip.
 
-    The clip shrinks most records' contributions by as much, so that noise moves solutions as far as
-    without the clip, and the data move them further.
+    The clip lowers the noise and most records' contributions. With the longer steps, noise moves
+    solutions as far as without the clip.
 
     Parameters
     ----------
     setting : Setting
     chosen : Algorithm
-        Method with the numbers that a plan chose for it.
+        Method with the parameters that a plan chose for this setting.
     whole : Algorithm
-        Method with the numbers of the setting without a clip.
+        Method with the parameters that a plan chose without a clip.
     """
     targets = {"step": 1 / setting.clip, "penalty": setting.clip}
     powers: dict[str, int] = {}
@@ -285,7 +285,7 @@ def lengthened(
 
 
 def _scaled(value: object, factor: float) -> object | None:
-    """Return a number or a rule, scaled by a factor; None for other values."""
+    """Return a number or a rule multiplied by a factor; None for other values."""
     if isinstance(value, float):
         return value * factor
     if isinstance(value, steps.Constant) and value.step is not None:
@@ -298,14 +298,14 @@ def _scaled(value: object, factor: float) -> object | None:
 
 
 def _typical(value: object, rounds: int) -> float | None:
-    """Return a step's or penalty's number, or the mean of so many steps that decrease."""
+    """Return the number of a step or penalty; for decreasing steps, their mean over the rounds."""
     if isinstance(value, steps.Sqrt):
         return 2 * value.first / math.sqrt(rounds)
     return level(value)
 
 
 def level(value: object) -> float | None:
-    """Return a step's or penalty's number, for tables; None if it has none."""
+    """Return the number of a step or penalty, for tables; None if it has none."""
     if isinstance(value, steps.Constant):
         return value.step
     if isinstance(value, steps.Sqrt):
@@ -316,7 +316,7 @@ def level(value: object) -> float | None:
 
 
 P = TypeVar("P", bound=Terms)
-# Makes a plan of a problem, which may have been compiled before.
+# Function that returns a plan for a problem and a request; the problem may be compiled already.
 Planner = Callable[[Declaration, Request, Compiled | None], P]
 
 
@@ -327,19 +327,19 @@ class SearchRequest:
     Attributes
     ----------
     verb : str
-        Method that needs it, for messages, such as ``problem.tune``.
+        Name of the calling method, for messages, such as ``problem.tune``.
     plans : Request
-        Common part of all plans: budget, promises and expectations.
+        Settings that all plans have in common: budget, violation probability and priors.
     proxy : mapping
         Public values of private objects that declare no ``proxy=``.
     time_limit : float
-        Seconds of the processor.
+        Time limit in processor seconds.
     seed : int
     verbose : bool or None
     recourse : bool
-        Whether answers are judged once every agent has decided for itself.
+        Whether solutions are scored after recourse of every agent.
     clock : callable
-        Seconds since some moment.
+        Clock of the time limit, in seconds.
     """
 
     verb: str
@@ -349,7 +349,7 @@ class SearchRequest:
     seed: int
     verbose: bool | None
     recourse: bool = False
-    clock: Callable[[], float] = time.process_time  # whatever else the machine does
+    clock: Callable[[], float] = time.process_time  # independent of the machine's load
 
     def __post_init__(self) -> None:
         check_argument("", "time_limit", self.time_limit, POSITIVE.because("how long to search"))
@@ -364,23 +364,23 @@ class SearchRequest:
 
 
 class OutOfTime(Exception):
-    """Ends a run whose time is over; stays within a search."""
+    """Error that ends a run whose time is over; searches and forecasts catch it."""
 
 
 @dataclass(eq=False)
 class PlanTrial(Generic[P]):
-    """A plan under trial.
+    """A plan with its runs on copies of the proxy data so far.
 
     Attributes
     ----------
     name : str
     plan : P
     setting : Setting or None
-        None for plans that are not varied.
+        Setting of the plan; None for plans that are not varied.
     values : dict of str to list of float
-        Objectives, by the iterate that they are of, one per run.
+        Gap of each run, by returned iterate.
     broken : list of bool
-        Whether the proxy breaks a constraint with private data in a run.
+        Whether the solution of each run violates a private constraint for the proxy data.
     """
 
     name: str
@@ -396,22 +396,22 @@ class PlanTrial(Generic[P]):
 
     @property
     def judged(self) -> list[float]:
-        """The values of the iterate that the plan reports, where no other was looked at."""
+        """Gaps of the first iterate in `values`; the plan's returned one in final comparisons."""
         return next(iter(self.values.values()), [])
 
     @property
     def best(self) -> str:
-        """The iterate with the lowest median."""
+        """Name of the iterate with the lowest median gap."""
         return min(self.values, key=lambda which: quantile(self.values[which], 0.5))
 
     @property
     def score(self) -> float:
-        """Median score; infinite before the first run."""
+        """Median gap of the best iterate; infinite before the first run."""
         return quantile(self.values[self.best], 0.5) if self.values else math.inf
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """Return the q-quantile of values, linear in between; some may be infinite."""
+    """Return the q-quantile of values, linearly interpolated; values may be infinite."""
     ordered = sorted(values)
     position = q * (len(ordered) - 1)
     low, high = ordered[math.floor(position)], ordered[math.ceil(position)]
@@ -425,11 +425,11 @@ def surely_lower(values: Sequence[float], others: Sequence[float], error: float)
     ----------
     values, others : sequence of float
     error : float
-        Probability at most that it says so of values that are alike.
+        Largest probability of returning True if both have one distribution.
     """
     if not values or not others:
         return False
-    with np.errstate(all="ignore"):  # where all values are alike, which tells nothing
+    with np.errstate(all="ignore"):  # if all values are equal, the p-value is nan
         test = mannwhitneyu(
             values, others, use_continuity=False, alternative="less", method="asymptotic"
         )

@@ -1,9 +1,7 @@
-"""Many runs along sums of gradients at once, on public proxy data, to search for settings.
+"""Simulation of many runs of `FederatedGradient` as a batch, to search for settings.
 
-They do what `FederatedGradient` does, with noise in floating point: nothing that they lead to may
-be released, and what they find is judged by runs of the plan.
-
-Settings searched by simulations: thousands of runs where runs of plans would be tens.
+Simulations use public proxy data and floating-point noise, which hides nothing; the settings found
+are then compared by runs of plans. In the time of tens of such runs, thousands are simulated.
 """
 
 from __future__ import annotations
@@ -42,15 +40,16 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Values = dict[str, Array]
 
-# Points whose norms differ by less than one part in so many share a bound of what data can change.
+# Norms of points are rounded up to steps of 1 / _RUNGS octave, at least _LEAST, to share
+# sensitivities.
 _RUNGS = 8
 _LEAST = 2.0**-500
-# Entries of an agent's data, which are arrays here also where they are sparse.
+# Largest number of entries of an agent's data, which are dense arrays here.
 _ENTRIES = 1 << 24
 
 
 def simulable(plan: Terms) -> bool:
-    """Return whether runs are steps along sums of gradients."""
+    """Return whether runs of a plan can be simulated: noisy steps along sums of gradients."""
     return (
         type(plan.algorithm) is FederatedGradient
         and plan.algorithm.sharing is None
@@ -73,15 +72,15 @@ def _is_plain(agent: AgentPlan) -> bool:
 
 
 class Simulation:
-    """Runs of plans of one problem, on values that stand in for its data.
+    """Simulated runs of a problem's plans, on proxy data.
 
     Parameters
     ----------
     problem : Declaration
     proxy : mapping
-        Public values for every private object.
+        Public values of every private object.
     base : float
-        Value that values of the objective are counted from.
+        Value that is subtracted from values of the objective.
     """
 
     def __init__(
@@ -97,25 +96,25 @@ class Simulation:
         seed: int,
         pause: Callable[[], None],
     ) -> list[Values]:
-        """Return the objective's values at the ends of runs, by returned iterate.
+        """Return the objective's values at the end of each run, by returned iterate.
 
         Parameters
         ----------
         plan : Terms
-            See `simulable`.
+            Plan that satisfies `simulable`.
         algorithms : sequence of FederatedGradient
-            Methods in place of the plan's, with other steps.
+            Methods with other step sizes, in place of the plan's.
         runs : int
-            Runs with each of them.
+            Number of runs of each method.
         seed : int
-            Noise seed, the same with all of them.
+            Noise seed, common to all methods.
         pause : callable
-            Called in every round; may raise to end them.
+            Function that is called in every round; it may raise an error to end the runs.
 
         Returns
         -------
         list of dict of str to ndarray of shape (runs,)
-            One per algorithm; infinite where a run diverged.
+            Values for each method, minus the base; infinite if a run diverged.
         """
         steps = [rule for method in algorithms if (rule := as_step(method.step)) is not None]
         agents, joint = plan.agents, joint_set(plan.program)
@@ -127,7 +126,7 @@ class Simulation:
         ends = [plan.rounds * k // PARTS for k in range(1, PARTS)]
         places = np.searchsorted(ends, np.arange(1, plan.rounds + 1))
         sums = np.zeros((PARTS, *x.shape))
-        with np.errstate(all="ignore"):  # of runs that diverge
+        with np.errstate(all="ignore"):  # runs that diverge overflow
             for t in range(1, plan.rounds + 1):
                 pause()
                 total = np.zeros_like(x)
@@ -152,7 +151,7 @@ class Simulation:
 
 
 def _objective(agent: AgentPlan, sources: Sequence[Sealed]) -> Evaluator:
-    """Return the evaluator of one agent's objective, at many points."""
+    """Return an evaluator of an agent's objective on proxy data."""
     form, sensitivity = agent.program.form, agent.sensitivity
     assert sensitivity is not None
     read = read_sparse_too(form.private, sources)
@@ -161,16 +160,19 @@ def _objective(agent: AgentPlan, sources: Sequence[Sealed]) -> Evaluator:
 
 
 def _values(parts: Sequence[tuple[Evaluator, Index]], points: Array) -> Array:
-    """Return the objectives' sum over agents at each point, infinite without a finite value."""
+    """Return the sum of all agents' objectives at each point; infinite without a finite value."""
     total = sum((of.value(points[:, columns]) for of, columns in parts), np.zeros(len(points)))
     return np.where(np.isfinite(points).all(axis=1) & np.isfinite(total), total, np.inf)
 
 
 def _iterates(sums: Array, last: Array, rounds: int) -> Values:
-    """Return the iterates that a run may report, from sums over parts; see `dpcvx.run.loop`."""
+    """Return all iterates that a plan may return, from sums over parts of the rounds.
+
+    The parts are those of `dpcvx.run.loop`.
+    """
     ends = np.array([rounds * k // PARTS for k in range(PARTS + 1)])
     sizes = np.diff(ends)
-    # The mean number of a part's rounds.
+    # Mean of the round numbers of each part.
     weights = (ends[:-1] + ends[1:] + 1) / 2
     late = np.arange(PARTS) >= PARTS // 2
     means = {
@@ -186,7 +188,10 @@ def _iterates(sums: Array, last: Array, rounds: int) -> Values:
 
 
 def _spreads(agent: AgentPlan, x: Array, t: int) -> Array | None:
-    """Return the noise's standard deviation at points x, shape (points, 1); None for no noise."""
+    """Return the standard deviation of an agent's noise at each point; None without noise.
+
+    Points are the rows of x; the result has the shape (points, 1).
+    """
     sensitivity, noise = agent.sensitivity, agent.noise
     if sensitivity is None or noise is None or sensitivity.bound(2).value == 0:
         return None
@@ -202,7 +207,7 @@ def _spreads(agent: AgentPlan, x: Array, t: int) -> Array | None:
 
 
 def _noise(agent: AgentPlan, shape: tuple[int, int], stream: Randomness) -> Array:
-    """Return noise of the kind of an agent's, with variance 1."""
+    """Return simulated noise with an agent's law (normal or Laplace) and variance 1."""
     u = uniform(shape[0] * shape[1], stream).reshape(shape) + 2.0**-54
     if agent.noise is None or agent.noise.mechanism.norm == 2:
         return ndtri(u)
@@ -211,7 +216,7 @@ def _noise(agent: AgentPlan, shape: tuple[int, int], stream: Randomness) -> Arra
 
 
 def _within(projector: Projector, points: Array) -> Array:
-    """Return the points moved into the set; a point that cannot be moved stays outside."""
+    """Return the projections of points onto the set; infinite if a projection fails."""
     if not projector.kinds.keys() - {"free"}:
         return points
     ones, out = np.ones(projector.n), np.full(points.shape, np.inf)
@@ -229,21 +234,22 @@ def _within(projector: Projector, points: Array) -> Array:
 P = TypeVar("P", bound=Terms)
 Known = Callable[[Setting], PlanTrial[P] | None]
 
-# Runs of every setting of the first look, of those that go on, and of the best of these.
+# Number of runs of each setting: in the first comparison, for promising settings, in the last one.
 _FEW, _MANY, _SURE = 8, 64, 256
-# How many go on, from how many of them the search does, and how many are compared in the end.
+# Number of promising settings, of settings whose neighbors are tried, and of settings that are
+# compared last.
 _PROMISING, _BEST, _COMPARED = 16, 2, 6
-# The part of the time that is for searching.
+# Share of the time before the last comparison.
 _SEARCH = 0.8
-# Powers of three around the step that moves answers as far as the plan's own.
+# Factors on the step size of `_middle`, as powers of three; then the smaller moves of neighbors.
 _STEPS = (-2, -1, 0, 1, 2, 3, 4)
 _HALF = 0.5
-# Neighbors that are better by less are not followed.
+# A neighbor is followed if it lowers the gap by more than this share.
 _GAIN = 0.02
 
 
 def simulates(way: Way) -> bool:
-    """Return whether runs of a way may be simulated; `simulable` tells of a plan."""
+    """Return whether runs of a configuration may be simulated; see `simulable` for plans."""
     method = way.algorithm
     return isinstance(method, FederatedGradient) and method.sharing is None and way.scale is None
 
@@ -257,23 +263,23 @@ def best_simulated(
     seed: int,
     ends: Callable[[float], Callable[[], None]],
 ) -> PlanTrial[P] | None:
-    """Return a configuration's best setting; None if no simulation is possible or ends in time.
+    """Return the best trial of a configuration; None if no simulation is possible or ends in time.
 
     Parameters
     ----------
     way : Way
     trial_of : callable
-        Function from a setting to its entry; None if it cannot be planned.
+        Function of a setting that returns its trial, or None if it cannot be planned.
     clips : callable
-        Whether records can be clipped in runs of an entry.
+        Function of a trial that returns whether its records can be clipped.
     gap : callable
-        Function from a value of the objective to its gap.
+        Function of a value of the objective that returns its gap.
     simulation : Simulation
     seed : int
         Noise seed.
     ends : callable
-        Function from a share of the time to a check for every round, which raises `OutOfTime` after
-        that share.
+        Function of a share of the time. It returns a function that raises `OutOfTime` after that
+        share, to be called in every round.
     """
     first = trial_of(way.first)
     if first is None or not simulable(first.plan):
@@ -289,7 +295,7 @@ def best_simulated(
 
 
 class _Search:
-    """Settings of one way, with their runs so far."""
+    """Search among the settings of one configuration, with their simulated runs so far."""
 
     def __init__(
         self,
@@ -308,12 +314,12 @@ class _Search:
 
     @property
     def best(self) -> list[PlanTrial[Any]]:
-        """Best first; by few runs each where there was no time for many."""
+        """Trials with the most runs that there was time for, best first."""
         trials = self._sure or self._many or self._few
         return sorted(trials.values(), key=lambda entry: entry.score)
 
     def look(self, way: Way) -> None:
-        """Simulate settings far apart, and the best of them again."""
+        """Simulate widely spaced settings, and then the best of them with more runs."""
         for plain in rough(way, self._clips):
             middle = self._middle(plain)
             if middle is not None:
@@ -324,7 +330,7 @@ class _Search:
         self._run(promising, _MANY, self._many)
 
     def follow(self) -> None:
-        """Move from the best settings to better neighbors, until none is better."""
+        """Move from the best settings to better neighbors, until no neighbor is better."""
         for best in self.best[:_BEST]:
             gained = True
             while gained:
@@ -341,19 +347,19 @@ class _Search:
                 best = better if gained else best
 
     def compare(self, pause: Callable[[], None]) -> None:
-        """Simulate the best settings again, under noise that they were not chosen by."""
+        """Simulate the best settings again, with noise that no earlier choice used."""
         self._seed, self._pause = self._seed + 1, pause
         self._run([_setting(entry) for entry in self.best[:_COMPARED]], _SURE, self._sure)
 
     def _middle(self, plain: Setting) -> Setting | None:
-        """Return the setting whose steps move solutions as far as the plan's unclipped steps."""
+        """Return the setting whose steps move solutions as far as the plan's do without clips."""
         chosen, whole = self._known(plain), self._known(replace(plain, clip=1.0))
         if chosen is None or whole is None:
             return None
         return lengthened(plain, chosen.plan.algorithm, whole.plan.algorithm)
 
     def _around(self, setting: Setting) -> Iterator[Setting]:
-        """Yield neighbors, and neighbors of their steps, which need no plan of their own."""
+        """Yield neighbors, each also with other steps, which need no new plan."""
         plans = setting.neighbors(clips=self._clips, decays=False, varied=())
         for variant in (setting, *plans):
             for k in (0.0, -_HALF, _HALF):
@@ -365,7 +371,7 @@ class _Search:
     def _run(
         self, settings: Sequence[Setting], runs: int, trials: dict[Setting, PlanTrial[Any]]
     ) -> None:
-        """Simulate so many runs of each, as a batch if plans differ in steps only."""
+        """Simulate runs of each setting, as a batch if plans differ only in steps."""
         for plain in dict.fromkeys(setting.plain for setting in settings):
             base = self._known(plain)
             if base is None or not simulable(base.plan):

@@ -1,4 +1,4 @@
-"""Searches on public proxy data: which setting, which mechanism, and which epsilon."""
+"""Searches on public proxy data for settings, mechanisms, and a budget epsilon."""
 
 from __future__ import annotations
 
@@ -38,14 +38,13 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=Terms)
 
-# The part of the time after which settings are compared instead of varied, if settings are tuned,
-# and if mechanisms are compared.
+# Share of the time for varying settings, before the best are compared: in `tune`, and in `compare`.
 _SEARCH, _COMPARED = 0.6, 0.5
-# How many are, besides the default.
+# Number of settings that `tune` compares, besides the default.
 _FINALISTS = 3
-# Runs that each is judged by.
+# Number of runs of each compared setting.
 _RUNS = 10
-# Who tunes has nothing to lose by another plan that is as good.
+# Value of `lean`; see `ranked`. Choosing another plan that is only as good does no harm.
 _LEAN = 0.25
 
 
@@ -55,12 +54,12 @@ class Comparison(Ranking[P]):
 
     @property
     def recommended(self) -> Candidate[P]:
-        """The lowest gap that is clearly lower than the default's, else the default.
+        """The candidate with a gap clearly lower than the default's, else the default.
 
         Raises
         ------
         ModelError
-            If its answers are no better than the public start.
+            If its solutions are no better than the public initial point.
         """
         if not self.worthwhile:
             raise ModelError(
@@ -76,7 +75,10 @@ def compare(
     ways: Sequence[Way],
     runs: int,
 ) -> Comparison[P]:
-    """See `Problem.compare`; `planned` makes its plans."""
+    """Return the best settings of each configuration; see `Problem.compare`.
+
+    `planned` returns the plans.
+    """
     check_argument("", "runs", runs, count())
     ranking = ranked(
         problem, planned, request, lambda search: search.best_of_each(ways, _COMPARED), runs
@@ -89,10 +91,10 @@ class Tuned(Ranking[P]):
     """Result of a search on public proxy data; see `Ranking` for the attributes."""
 
     def plan(self) -> P:
-        """Return the chosen plan, with all its settings; the default one, where none does better.
+        """Return the chosen plan with all its settings; the default plan if no other is better.
 
-        With ``clip_norm=`` among the settings it is a plan of another problem, ``plan.problem``:
-        the same agents, variables and data, and contributions of records clipped.
+        If the settings contain ``clip_norm=``, it is a plan for another problem, ``plan.problem``,
+        with equal agents, variables and data, and clipped contributions of records.
         """
         return self.chosen.plan
 
@@ -100,7 +102,10 @@ class Tuned(Ranking[P]):
 def tune(
     problem: Declaration, planned: Planner[P], request: SearchRequest, ways: Sequence[Way]
 ) -> Tuned[P]:
-    """See `Problem.tune`; `planned` makes its plans."""
+    """Return the ranking of the best settings and the default; see `Problem.tune`.
+
+    `planned` returns the plans.
+    """
     ranking = ranked(
         problem,
         planned,
@@ -135,12 +140,12 @@ class Tradeoff:
         Median gap of the optimum for the proxy data. Infinite if that violates a constraint with
         private data, or is not known.
     error : str
-        Assumed error of the proxy, which its copies have.
+        Text on the assumed error of the proxy data, which its copies have.
     crossing : Crossing or None
-        Multiple of that error where the plan of the largest budget and the optimum for the proxy
+        Factor on that error at which the plan of the largest budget and the optimum for the proxy
         have equal gaps; None if that was not simulated.
     noiseless : float
-        Gap of the last plan without noise; nan if not known.
+        Gap of the plan of the largest budget without noise; nan if unknown.
     optimum : float
         Optimum for the proxy data; for nonconvex objectives, the lowest value of all runs.
     delta : float
@@ -210,7 +215,7 @@ class Tradeoff:
         if math.isfinite(self.start):
             axes.axhline(self.start, color="0.5", linestyle="--", label="no data at all")
         least = min(v for v in (*low, self.start) if v > 0) if max(low) > 0 else 1.0
-        # Answers that break private constraints may be below the optimum.
+        # Solutions that violate private constraints may have values below the optimum.
         above = self.violation is None or min(low) > 0
         floor = least / 10 if above else -math.inf
         if self.noiseless > floor:
@@ -227,7 +232,7 @@ class Tradeoff:
         return figure_of(axes)
 
     def _draw_broken(self, axes: Axes, promised: float) -> None:
-        """Draw the share of runs that broke a private constraint, with exact intervals."""
+        """Draw the share of runs that violate a private constraint, with exact intervals."""
         counts = zip(self.epsilons, self.gaps, self.broken, strict=True)
         for epsilon, gaps, broken in counts:
             if gaps:
@@ -269,7 +274,10 @@ class Tradeoff:
         return "\n".join(lines)
 
     def _verdict(self) -> list[str]:
-        """Return the budgets that beat what costs no privacy, and the error of the proxy."""
+        """Return sentences on budgets whose plan is better than baselines without privacy loss.
+
+        The last sentence is on the assumed error of the proxy data.
+        """
         free = min(self.proxy, self.start)
         medians = [quantile(gaps, 0.5) if gaps else math.nan for gaps in self.gaps]
         better = [e for e, gap in zip(self.epsilons, medians, strict=True) if gap < free]
@@ -307,7 +315,7 @@ def tradeoff(
     runs: int,
     algorithm: Algorithm[Any, Any] | None = None,
 ) -> Tradeoff:
-    """See `Problem.tradeoff`; `planned` makes its plans."""
+    """Return gaps against epsilon; see `Problem.tradeoff`. `planned` returns the plans."""
     check_argument("", "runs", runs, count())
     budgets, plans = _budgets(epsilons), request.plans
     assert plans.delta is not None
