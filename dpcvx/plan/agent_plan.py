@@ -204,7 +204,6 @@ def released(agents: Agents, once: Sequence[Once | None], estimates: Sequence[Es
     ----------
     agents : tuple of AgentPlan
         Plans with noise.
-        Agents with their noise.
     once : sequence of (Once or None)
         Release of each agent; None if its gradient depends on no private data.
     estimates : sequence of tuple of (slice, Estimate)

@@ -44,12 +44,13 @@ def banner(
     Parameters
     ----------
     plan : Terms
+        Plan to describe.
     guarantee : Guarantee
         Guarantee of the plan, or of a run.
     accuracy : str, optional
-        The forecast; by default what the plan states without a simulation.
+        Text on the predicted accuracy; by default, the plan's remarks.
     first : bool
-        Whether the accuracy comes before all else.
+        Whether the accuracy is the first row.
     """
     accuracy = plan.remarks if accuracy is None else accuracy
     told = [row("Accuracy", accuracy)] if accuracy else []
@@ -343,10 +344,11 @@ def moved(sensitivity: Sensitivity, p: int, start: NDArray[np.float64]) -> str:
     Parameters
     ----------
     sensitivity : Sensitivity
+        Sensitivity of the agent's gradient.
     p : {1, 2}
-        The norm of the mechanism.
+        Order of the mechanism's norm.
     start : ndarray, shape (n,)
-        The point of the first step, where nothing bounds all points together.
+        Initial point, for a bound at this point if no bound holds at all points.
     """
     bound = sensitivity.bound(p)
     if bound.value < math.inf:

@@ -151,7 +151,7 @@ def make_terms(
 
 
 def checked(problem: Declaration, request: R) -> R:
-    """Check the request's arguments by themselves; return it with Python numbers.
+    """Check a request's arguments apart from the model; return it with Python numbers.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ def fingerprint_of(
     asked: Noises,
     request: CompleteRequest,
 ) -> str:
-    """Return the hash of the problem, method, mechanisms, rounds, and the time of releases.
+    """Return the fingerprint: a hash of problem, method, mechanisms, rounds and release mode.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ def fingerprint_of(
     asked : mapping of str to (Declared or None)
         Mechanisms that the user requested, by agent.
     request : CompleteRequest
-        Request of the plan. Fields of its method enter as given, or resolved if only the resolved
-        method has a text for them.
+        Request of the plan. Fields of its method enter as the user gave them, or as resolved if the
+        given value has no digest.
     """
     digest = hashlib.sha256()
     levels = [of_agent.mechanism.per_step() for of_agent in asked.values() if of_agent is not None]
@@ -170,8 +170,8 @@ def computed_by(plan: P, fingerprints: Iterable[str]) -> P:
     Parameters
     ----------
     plan : Terms
-    plan : Terms
         Plan for a run.
+    fingerprints : iterable of str
         Fingerprints of recorded runs; the last one with the plan's digest counts.
 
     Raises

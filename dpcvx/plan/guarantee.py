@@ -129,7 +129,7 @@ class Guarantee:
     Attributes
     ----------
     kind : {"worst-case", "asserted", "none"}
-        Kind of the guarantee. "asserted" is as good as a user-supplied bound. "none" is no
+        Kind of the guarantee. "asserted" holds if a user-supplied bound is true. "none" is no
         guarantee: noise is off, or there are no private data.
     epsilon, delta : float
         Guarantee for the data of each agent, or of one person in all agents of a group. Data of
@@ -141,6 +141,7 @@ class Guarantee:
     certificate : {"derived", "asserted", "none"}
         Origin of the sensitivities; "asserted" if the user supplied one of them.
     agents : tuple of AgentGuarantee
+        Guarantee for each agent's data.
     groups : tuple of tuple of str
         Groups of agents that may hold one person's data.
     assumptions : tuple of str

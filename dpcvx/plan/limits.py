@@ -220,7 +220,8 @@ def with_margins(
 
     Raises
     ------
-    If the shares are not positive, do not fit the constraints, or add up to more than 1.
+    PrivacyError
+        If the shares are not positive, do not fit the constraints, or add up to more than 1.
     """
     limits = [limited.tightened.constraint for limited in program.kept]
     if shares is not None:

@@ -99,7 +99,7 @@ class Span:
 
     @property
     def kinds(self) -> Iterator[tuple[Entry, int]]:
-        """The kind of entry with its count; see `Entries.kinds`."""
+        """The only pair (first entry, count) of this span; see `Entries.kinds`."""
         yield self.first, self.count
 
     def extended(self, entry: Entry) -> Span | None:
@@ -131,7 +131,7 @@ class _Picked:
 
     @property
     def kinds(self) -> Iterator[tuple[Entry, int]]:
-        """Each entry with a count of 1; see `Entries.kinds`."""
+        """Pairs (entry, 1) of all entries; see `Entries.kinds`."""
         return ((self.entries[index], 1) for index in self.places.tolist())
 
     def extended(self, entry: Entry) -> None:

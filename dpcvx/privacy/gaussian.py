@@ -77,7 +77,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     mu : float
         Sensitivity over standard deviation, positive.
     delta : float
-        Positive.
+        Delta of the guarantee, positive.
     """
     wanted = math.log(delta)
 
@@ -160,8 +160,8 @@ def laplace_mu(epsilon: ArrayLike) -> Array:
     the release has power :math:`1 - F(s - \epsilon)`, and of the Gaussian mechanism
     :math:`1 - \Phi(h(s) - \mu)` with :math:`h = \Phi^{-1} \circ F`. So mu has to be the largest
     :math:`h(s) - h(s - \epsilon)`. The derivative of h is even, and to the right of 0, where
-    :math:`F' = 1 - F`, it is the Mills ratio at h and falls: the largest difference is that over
-    the window centered at 0, :math:`2 h(\epsilon / 2)`.
+    :math:`F' = 1 - F`, it is the Mills ratio at h and decreases. So the difference is largest over
+    the window centered at 0, where it is :math:`2 h(\epsilon / 2)`.
     """
     half = np.asarray(epsilon, dtype=np.float64) / 2
     with np.errstate(all="ignore"):  # warnings of branches that np.where discards
@@ -174,10 +174,10 @@ def pure_mu(epsilon: ArrayLike) -> Array:
     r"""Return the smallest mu of a Gaussian mechanism that hides no more than any pure epsilon.
 
     It is :math:`\mu = 2 \Phi^{-1}(e^\epsilon / (1 + e^\epsilon))`. The trade-off function of pure
-    epsilon is linear between (0, 1), (a, a) and (1, 0) with :math:`a = 1 / (1 + e^\epsilon)`. That
-    of a Gaussian mechanism is convex, so that it is below if it is at these three points: at the
-    first and the last they are equal, and in the middle if
-    :math:`\Phi(\Phi^{-1}(1 - a) - \mu) \le a`.
+    epsilon is linear between (0, 1), (a, a) and (1, 0) with :math:`a = 1 / (1 + e^\epsilon)`. The
+    trade-off function of a Gaussian mechanism is convex, so it stays below if it does at these
+    three points. At the first and the last point the two are equal; at the middle one, the
+    condition is :math:`\Phi(\Phi^{-1}(1 - a) - \mu) \le a`.
     """
     with np.errstate(all="ignore"):
         log = -np.logaddexp(0.0, np.asarray(epsilon, dtype=np.float64))

@@ -66,7 +66,7 @@ class Gaussian:
     noise_multiplier : float, optional
         Standard deviation of the noise over the l2 sensitivity, in place of a privacy level.
     decay : float
-        Factor of at most one from the multiplier of a round to that of the next. All other
+        Ratio of the noise multipliers of a round and the round before, at most one. All other
         arguments then describe the first round.
     """
 
@@ -147,7 +147,7 @@ class Laplace:
     noise_multiplier : float, optional
         Scale of the noise over the l1 sensitivity, in place of `release_epsilon`.
     decay : float
-        Factor of at most one from the multiplier of a round to that of the next. All other
+        Ratio of the noise multipliers of a round and the round before, at most one. All other
         arguments then describe the first round.
     """
 
@@ -205,19 +205,19 @@ class Staircase:
 
     It has the least expected error in one number of all noise with a pure epsilon (Geng and
     Viswanath, 2016). Its density has steps as wide as the sensitivity, each :math:`e^{-\epsilon}`
-    times as high as the one before, and a narrow first one. Next to Laplace noise, its mean square
-    is 1.04 times smaller at epsilon 1, 1.5 times at 3, and 25 times at 10.
+    times as high as the step before, and a narrow first step. Its mean square is smaller than with
+    Laplace noise: 1.04 times at epsilon 1, 1.5 times at 3, and 25 times at 10.
 
     Parameters
     ----------
     release_epsilon : float, optional
-        Pure epsilon of a single release. Leave out to calibrate to a total budget.
+        Pure epsilon of a single release. Omit it to calibrate to a total budget.
     noise_multiplier : float, optional
-        Inverse of that epsilon, instead.
+        Inverse of the pure epsilon, in place of `release_epsilon`.
     error : {"squared", "absolute"}
-        The expected error that is least. The square counts if costs are smooth in the data, the
-        magnitude if they have kinks. The median magnitude is smaller with "absolute", 1.3 times at
-        epsilon 3 and 4 times at 10, and large noise is more frequent.
+        Expected error that the noise minimizes. The square matters if costs are smooth in the data,
+        the magnitude if they have kinks. The median magnitude is smaller with "absolute", 1.3 times
+        at epsilon 3 and 4 times at 10, and large noise is more frequent.
 
     Notes
     -----

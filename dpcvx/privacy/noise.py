@@ -155,8 +155,9 @@ def normal_rows(scale: float, size: int, sources: Streams) -> Integers:
     Parameters
     ----------
     scale : float
-        Positive, at most 2**40.
+        Standard deviation before rounding, positive, at most 2**40.
     size : int
+        Number of values per stream.
     sources : Streams
         One random stream per row of the result.
 
@@ -224,6 +225,7 @@ def staircase_rows(
     narrow : int
         Width r of the first step, from 1 to D.
     size : int
+        Number of values per stream.
     sources : Streams
         One random stream per row of the result.
 
@@ -364,11 +366,13 @@ def _decided(
     Parameters
     ----------
     scale : float
+        Scale of the noise in units of the grid's width.
     value : ndarray, shape (k, m)
         Values of Y; column i is a function of the i-th U and V. They are overwritten.
     error : ndarray, shape (m,)
         Bound of the error of each column, including the error of multiplying by the scale.
     tails : _Tails
+        The variables U and V.
     exact : sequence of k callables
         Exact functions of U and V, one per row.
 

@@ -124,7 +124,7 @@ class Draws:
         Largest distance between two users' means over `turn`, at least 1, if the draws stay secret.
         None if draws and all iterates become known.
     step : float
-        ``eta Delta / sigma``.
+        Step size times gradient sensitivity over noise deviation, ``eta Delta / sigma``.
     contractions : tuple of (float, float)
         Pairs (rho, kappa) of proved norms; empty if all iterates are released.
     """

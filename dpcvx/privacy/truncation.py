@@ -71,8 +71,9 @@ def sum_quantile(norm: int, weights: Array, alpha: float) -> float:
     norm : {1, 2}
         2 for normal, 1 for Laplace noise.
     weights : ndarray, shape (n,)
+        Weights of the components of Y.
     alpha : float
-        Between 0 and 1.
+        Probability, between 0 and 1.
     """
     peak = float(np.abs(weights).max(initial=0.0))
     if peak == 0 or alpha >= 0.5:
@@ -93,9 +94,11 @@ def length_quantile(norm: int, size: int, alpha: float) -> float:
     Parameters
     ----------
     norm : {1, 2}
+        2 for normal, 1 for Laplace noise.
     size : int
         Number of components of Y.
     alpha : float
+        Probability, positive.
     """
     if size == 0 or alpha >= 1:
         return 0.0
@@ -109,17 +112,20 @@ def length_quantile(norm: int, size: int, alpha: float) -> float:
 def image_quantile(norm: int, matrix: Array, alpha: float) -> float:
     r"""Return a bound r of ``P(|M Y|_2 > r) <= alpha`` for a matrix M.
 
-    The smallest of these: the largest singular value times `length_quantile`; the root of the sum
-    of squared quantiles of the rows' absolute values, at alpha over the number of rows each;
-    and for normal noise :math:`|M|_F + |M|_2 \sqrt{2 \log(1 / \alpha)}`: the length of M Y changes
-    by at most :math:`|M|_2` times the change of Y, and its mean is at most :math:`|M|_F` (Borell,
-    Tsirelson, Ibragimov and Sudakov).
+    The bound is the smallest of these: the largest singular value times `length_quantile`; the
+    root of the sum of squared quantiles of the rows' absolute values, at alpha over the number of
+    rows each; and for normal noise :math:`|M|_F + |M|_2 \sqrt{2 \log(1 / \alpha)}`: the length of
+    M Y changes by at most :math:`|M|_2` times the change of Y, and its mean is at most
+    :math:`|M|_F` (Borell, Tsirelson, Ibragimov and Sudakov).
 
     Parameters
     ----------
     norm : {1, 2}
+        2 for normal, 1 for Laplace noise.
     matrix : ndarray, shape (m, n)
+        The matrix M.
     alpha : float
+        Probability, positive.
     """
     used = matrix[np.any(matrix != 0, axis=1)][:, np.any(matrix != 0, axis=0)]
     if not used.size:
@@ -139,23 +145,25 @@ def image_quantile(norm: int, matrix: Array, alpha: float) -> float:
 def eigenvalue_quantile(norm: int, matrices: Array, alpha: float) -> float:
     r"""Return a bound t of :math:`P(\lambda_{\max}(\sum_k Y_k W_k) > t) \le \alpha`.
 
-    The smallest of these: `image_quantile`, as no eigenvalue exceeds the length of a matrix; for
-    one matrix, or for diagonal ones, quantiles of the numbers on the diagonal; and the bound by
+    The bound is the smallest of these: `image_quantile`, as no eigenvalue exceeds the Frobenius
+    norm; quantiles of the eigenvalues, for a single matrix or for diagonal ones; and the bound by
     Laplace transforms of matrices (Tropp, 2012, theorem 3.6), for every :math:`\theta` on a grid:
 
     .. math:: \frac1\theta \Bigl(\log \mathrm{tr} \exp \sum_k \log E e^{\theta Y_k W_k}
         - \log \alpha\Bigr).
 
-    There :math:`\log E e^{\theta Y W}` is :math:`\theta^2 W^2 / 2` for normal noise, and
+    Here, :math:`\log E e^{\theta Y W}` is :math:`\theta^2 W^2 / 2` for normal noise, and
     :math:`-\log(I - \theta^2 W^2)` for Laplace noise if no eigenvalue of W exceeds :math:`1 /
     \theta`.
 
     Parameters
     ----------
     norm : {1, 2}
+        2 for normal, 1 for Laplace noise.
     matrices : ndarray, shape (s, n, n)
         Symmetric matrices W.
     alpha : float
+        Probability, positive.
     """
     if not matrices.any() or alpha >= 1:
         return 0.0

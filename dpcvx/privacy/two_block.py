@@ -399,6 +399,7 @@ def bounds(
     Parameters
     ----------
     block : TwoBlock
+        Constants of the problem and the steps.
     sensitivity : float
         Bound of the change of a user's gradient between neighboring data.
     sigma : float

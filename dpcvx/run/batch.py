@@ -70,6 +70,7 @@ class Agents:
     Parameters
     ----------
     executor : Executor
+        Executor of the workers.
     batches : sequence of sequence of int
         Agents of each worker, by index in the plan, ascending.
     workers : sequence of callables

@@ -307,7 +307,8 @@ def charge_for(
 
     Raises
     ------
-    If the answer depends on private data but its bound rounds to 0, or if no grid fits.
+    PrivacyError
+        If the answer depends on private data but its bound rounds to 0, or if no grid fits.
     """
     if noise is None:
         exposed = Entry(*round_step, "none", 0.0, np.inf, 0.0, "none", query.released)

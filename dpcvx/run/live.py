@@ -268,6 +268,7 @@ def run_remote(
     plan : Terms
         Plan for the run.
     executor : RemoteExecutor
+        Executor that reaches the owners.
     given : sequence of str
         Names of passed arguments that only owners may pass.
     tolerance, iterates, verbose

@@ -59,7 +59,7 @@ class RecourseSolution:
     """Recourse of one agent, computed from its exact data; no guarantee covers any of it.
 
     ``print(mine)`` shows all values, by variable; a prompt, a debugger and a traceback show none.
-    It can be neither pickled nor copied: whoever saves or sends it publishes it.
+    It can be neither pickled nor copied: saving or sending it would publish it.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class RecourseSolution:
 
     @property
     def value(self) -> float:
-        """The agent's true objective (to be minimized) there: as private as the data."""
+        """Exact objective of the agent (to be minimized) at its recourse; private as the data."""
         return self._held().value
 
     def __str__(self) -> str:

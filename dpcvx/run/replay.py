@@ -172,7 +172,8 @@ def seen(plan: Terms, transcript: Transcript | str | Path) -> tuple[Seen, ...]:
 
     Raises
     ------
-    As for `transcript_of`.
+    ModelError, PrivacyError, LedgerError
+        As for `transcript_of`.
     """
     from_file = isinstance(transcript, (str, Path))
     plan, recorded = transcript_of(plan, transcript)
@@ -200,7 +201,8 @@ def transcript_of(plan: Terms, transcript: Transcript | str | Path) -> tuple[Ter
 
     Raises
     ------
-    If the argument is neither, belongs to another plan, or cannot be read.
+    ModelError, PrivacyError, LedgerError
+        If the argument is neither, belongs to another plan, or cannot be read.
     """
     if not isinstance(transcript, (str, Path, Transcript)):
         raise ModelError(

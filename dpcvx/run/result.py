@@ -165,11 +165,11 @@ class Result:
         Returned solution, which also sets ``variable.value``: the point closest to that iterate
         where all agents agree and every constraint and ``coupling=`` hold. Shared variables move
         first, as little as possible, and local ones after them. If no such point was found, the
-        iterate itself. Between owners, local variables are nan.
+        iterate itself. With remote owners, local variables are nan.
     feasible : bool
-        Whether such a point was found and satisfies every public constraint as written in cvxpy,
-        to 1e-5 relative. Between owners, nobody has all variables: whether local variables that
-        satisfy all constraints exist for the shared values.
+        Whether a point was found where all agents agree and every public constraint holds as
+        written in cvxpy, to 1e-5 relative. With remote owners, nobody has all variables: whether
+        local variables that satisfy all constraints exist for the shared values.
     max_violation : float
         Largest violation of a constraint of an agent or of ``coupling=`` by the returned values;
         nan if unknown.
@@ -183,8 +183,8 @@ class Result:
         Iterates of all rounds, if you asked the run to keep them. They follow from released values.
     constraint_slack : dict of str to ndarray
         Slack that the decision pays for with ``slack_penalty=``, by constraint, such as
-        "Constraint 0 of agent 'grid'": one number per row or cone with private data. The promise
-        holds for constraints loosened by this slack.
+        "Constraint 0 of agent 'grid'": one number per row or cone with private data. The
+        guarantee for constraints holds after loosening them by this slack.
     released : dict of str to ndarray
         Released data by name of the private object, if the data were released once and the model
         was solved as written; else empty. They are public: solve other models with them, draw
@@ -290,19 +290,20 @@ class Result:
     ) -> RecourseSolution:
         """Return an agent's recourse, for its owner alone.
 
-        Its exact objective, on its exact data and without noise, minimized over the variables that
-        no other agent uses; shared ones stay as agreed, and so does its share of every
-        ``coupling=``, of inequalities too (docs/guides/recourse.md says how to share out limits
-        instead). ``dp.Agent(recourse=[...])`` is kept. The run's guarantee holds with respect to
-        what others see, if the own solution and all that is done with it stay with the agent (with
-        the agents of its group, where there are ``groups=``). It costs no
-        privacy, and nothing in result, ledger or ``variable.value`` changes.
+        The recourse minimizes the agent's exact objective, on its exact data and without noise,
+        over the variables that no other agent uses. Shared variables keep their agreed values, and
+        so does the agent's share of every ``coupling=`` constraint, also of inequalities
+        (docs/guides/recourse.md says how to share out limits instead). The constraints in
+        ``dp.Agent(recourse=[...])`` hold. The run's guarantee holds for what others see, if this
+        solution and all that is done with it stay with the agent (with the agents of its group, if
+        there are ``groups=``). It costs no privacy, and nothing in result, ledger or
+        ``variable.value`` changes.
 
         Parameters
         ----------
         agent : Agent or str
-            The agent, or its name. Call this where its owner is, who alone may know what is
-            returned, or raised.
+            The agent, or its name. Call this in the owner's process: only the owner may see the
+            returned value or an error.
         data : mapping of Private or its name to array_like or callable, optional
             Data, as for `Plan.run`; only the agent's own data are read.
 
@@ -314,17 +315,17 @@ class Result:
         Raises
         ------
         ModelError
-            If all variables of the agent are shared, its objective is not convex, the run left no
-            values to which all agree, or agents are owners that keep their own.
+            If all variables of the agent are shared, its objective is not convex, the run has no
+            values on which all agents agree, or the agents belong to remote owners.
         DataError
             If data are missing or do not fit their declaration.
         SolverError
-            If the agent's own problem has no solution: for its owner alone.
+            If the agent's own problem has no solution; only the owner may see this error.
 
         Notes
         -----
-        Never use what is returned in a later model, as ``start=``, or in a figure that leaves: that
-        publishes it.
+        Never use the returned values in a later model, as ``start=``, or in a figure that others
+        see: that publishes them.
         """
         given = seal_all(data)  # first, so that no local variable contains the data
         del data
@@ -386,7 +387,7 @@ class Result:
 
     @property
     def coupling_residual(self) -> float:
-        """Largest violation of a ``coupling=`` equality by the reported iterates."""
+        """Largest violation of a ``coupling=`` equality by the returned iterates."""
         return self.raw.coupling_residual
 
     def plot(self, ax: Axes | None = None) -> Figure:
@@ -401,7 +402,7 @@ class Result:
         Raises
         ------
         ModelError
-            If only the last iterate may be seen, or `ax` is something else.
+            If only the last iterate may be seen, or `ax` is not an Axes of matplotlib.
         """
         if not len(self.history):
             raise ModelError(

@@ -59,14 +59,14 @@ class Solution:
         Parameters
         ----------
         agent : str
-            Its name.
+            Name of the agent.
         variable : cvxpy.Variable or str
             The variable, or its name.
 
         Returns
         -------
         ndarray of the variable's shape
-            With the public start in entries that the agent does not hold.
+            Copy of the agent; entries that it does not hold have their public initial value.
 
         Raises
         ------

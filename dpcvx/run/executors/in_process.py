@@ -19,7 +19,7 @@ from ...privacy.ledger_lines import Writer
 
 
 class Serial:
-    """The reference executor: no concurrency, exact reproducibility."""
+    """Reference executor: calls agents one after the other, without concurrency."""
 
     def __init__(self) -> None:
         self._agents: list[Any] = []
@@ -49,8 +49,8 @@ class Serial:
 class Threads:
     """Agents in threads of this process: their conic solves run at the same time.
 
-    The solver works outside Python's global lock. Results are those of `Serial`, bit for bit: every
-    agent has noise of its own, and nothing is shared between agents within an exchange.
+    The solver works outside Python's global lock. Results equal those of `Serial` bit for bit:
+    every agent has its own noise, and agents share nothing within a message round.
 
     Parameters
     ----------

@@ -27,9 +27,9 @@ _START = (
 class MPI:
     """Agents on the ranks of an MPI job, which ``python -m dpcvx.mpi`` started.
 
-    Results are those of `Serial`, bit for bit, on machines that round alike. Data that were given
-    as arrays travel to the ranks; what a function fetches is read there. Nothing is ever repeated:
-    where a rank dies the job ends, and the same command goes on from its ledger.
+    Results equal those of `Serial` bit for bit, on machines that round equally. Data in arrays are
+    sent to the ranks; each rank calls functions that fetch its data. No step is repeated: if a rank
+    dies, the job ends, and the same command resumes the run from its ledger.
 
     Raises
     ------

@@ -31,19 +31,19 @@ _PATIENCE = 1.0
 
 
 class Processes:
-    """Agents in worker processes: all of their work runs at the same time, not solves alone.
+    """Agents in worker processes: all of their computations run in parallel, not only solves.
 
-    Results are those of `Serial`, bit for bit. Data that a callable fetches are read in the worker
+    Results equal those of `Serial` bit for bit. Data that a callable fetches are read in the worker
     and stay there; but all processes belong to one user, so this is no barrier against an attacker.
-    Errors that are not the package's own arrive without their message, which could quote the data.
-    They name their type and the line of your code.
-    There is no time limit: a worker that is stopped, or a solve that does not end, holds the run up
+    Errors from outside the package arrive without their message, which could quote the data. They
+    name their type and the line of your code.
+    There is no time limit: a worker that is stopped, or a solve that does not end, blocks the run
     until Control-C. With ``plan.run(ledger="file")`` the same call then resumes the run.
 
     Parameters
     ----------
     workers : int, optional
-        Number of processes, among which the agents are dealt in turn; one per available core if
+        Number of processes, to which the agents are assigned in turn; one per available core if
         omitted.
 
     Raises
