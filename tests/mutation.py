@@ -6,7 +6,9 @@ early. Each fault meets the module's own tests, and those of its neighbors if th
 Printed are faults that nobody notices, faults that neighbors alone notice, and cases that notice
 the same faults as many others. A fault that changes no value, such as a faster path that is not
 taken, goes unnoticed rightly. mutmut and cosmic-ray stop at the first case that fails, so they
-cannot tell which cases notice the same, nor which file a fault is noticed in.
+cannot tell which cases notice the same, nor which file a fault is noticed in. ``--quick`` stops
+there as well, in a fraction of the time. ``tests/mutation.json`` keeps the last counts and, with
+the reason, faults that change no value; these are not planted again.
 """
 
 import argparse
@@ -29,6 +31,7 @@ from pathlib import Path
 from tests.nightly import keep
 
 ROOT = Path(__file__).parent.parent
+LAST_COUNTS = ROOT / "tests" / "mutation.json"
 COPIED = ("dpcvx", "tests", "problems", "examples", "docs")
 # Each child imports the package anew, and finds these there already.
 SHARED = ("cvxpy", "hypothesis", "pytest", "dp_accounting", "mpmath", "networkx", "scs", "rich")
@@ -52,6 +55,11 @@ class Fault:
     before: str
     after: str
     text: str  # the whole module, changed
+
+    @property
+    def planted(self):
+        """The line that has the fault."""
+        return self.text.splitlines()[self.line - 1].strip()
 
     def __str__(self):
         """Line and change."""
@@ -146,7 +154,8 @@ def neighbor_tests(name):
         tree, whole = ast.parse(path.read_text()), f"dpcvx.{name}"
         if any(f"{line}.".startswith(f"{whole}.") for line in imported("", path, tree)):
             files.append(path.relative_to(ROOT).as_posix())
-    return [f for f in dict.fromkeys([*files, *users]) if f not in own_tests(name)]
+    beside = [f for f in dict.fromkeys([*files, *users]) if f not in own_tests(name)]
+    return sorted(beside, key=lambda file: file.split("/")[1] != name.split(".")[0])
 
 
 class Outcomes:
@@ -232,8 +241,11 @@ def written(path, text):
     Path(cache_from_source(str(path))).unlink(missing_ok=True)
 
 
-def planted_in(name, tree, asked):
-    """Plant faults in a module, and print who notices them."""
+def planted_in(name, tree, asked, last):
+    """Plant faults in a module, print who notices them, and return the counts.
+
+    `last` are the counts of an earlier run, with the faults that change no value.
+    """
     path = (tree / "dpcvx").joinpath(*name.split(".")).with_suffix(".py")
     text, its_tests, others = path.read_text(), own_tests(name), neighbor_tests(name)
     every = faults_of(text)
@@ -242,12 +254,17 @@ def planted_in(name, tree, asked):
     broken = [case for case, (passed, _) in clean.items() if not passed]
     if broken:
         print(f"{name}: without a fault fails {', '.join(broken)}")
-        return
+        return last
     patience = 10 + 5 * sum(duration for _, duration in clean.values())
-    seen, counts = defaultdict(set), Counter()
+    seen, counts, equal = defaultdict(set), Counter(), last.get("equal", {})
+    options = ("-x",) if asked.quick else ()
     for fault in sorted(chosen, key=lambda fault: fault.line):
+        if fault.planted in equal:
+            counts["equal"] += 1
+            continue
         written(path, fault.text)
-        failed = [c for c, (passed, _) in tried(tree, its_tests, patience).items() if not passed]
+        outcomes = tried(tree, its_tests, patience, options)
+        failed = [case for case, (passed, _) in outcomes.items() if not passed]
         for case in failed:
             seen[case].add(fault)
         who = "own"
@@ -261,18 +278,25 @@ def planted_in(name, tree, asked):
     groups = defaultdict(Counter)
     for case in clean:
         groups[frozenset(seen[case])][case.partition("[")[0].rpartition("::")[2]] += 1
-    for faults, functions in groups.items():
+    for faults, functions in () if asked.quick else groups.items():
         for function, count in functions.items():
             if count >= asked.cases:
                 print(f"  {count} cases of {function} notice the same {len(faults)} faults")
     else_noticed = f"{counts['neighbors']} by neighbors alone, {counts['nobody']} by nobody"
-    noticed = f"{counts['own']} noticed by its {len(clean)} cases"
+    noticed = (
+        f"{counts['own']} noticed by its {len(clean)} cases, {counts['equal']} change no value"
+    )
     print(
         f"{name}: of {len(every)} faults {len(chosen)} planted; {noticed}, {else_noticed}",
         flush=True,
     )
+    now = {who: counts[who] for who in ("own", "neighbors", "nobody", "equal")}
+    now = {"faults": len(every), "planted": len(chosen)} | {"counts": now, "equal": equal}
+    if last:
+        print(f"{name}: at the last count {last['counts']} of {last['planted']}", flush=True)
     share = 1 - counts["nobody"] / max(len(chosen), 1)
     keep(asked.rows, "mutation", [(name, share, "of the faults noticed", True)])
+    return now
 
 
 def main(arguments=None):
@@ -284,7 +308,10 @@ def main(arguments=None):
     parser.add_argument("--cases", type=int, default=8, help="that notice the same, to be listed")
     parser.add_argument("--seed", type=int, default=0, help="which faults are drawn")
     parser.add_argument("--rows", type=Path, help="file to which shares are appended")
+    parser.add_argument("--quick", action="store_true", help="stop at the first case that notices")
+    parser.add_argument("--write", action="store_true", help="keep the counts in mutation.json")
     asked = parser.parse_args(arguments)
+    last = json.loads(LAST_COUNTS.read_text()) if LAST_COUNTS.exists() else {}
     for name in SHARED:
         __import__(name)
     with tempfile.TemporaryDirectory() as folder:
@@ -296,7 +323,9 @@ def main(arguments=None):
                 shutil.copy2(path, tree)
         for name in asked.modules:
             name = name.removeprefix("dpcvx/").removesuffix(".py").replace("/", ".")
-            planted_in(name, tree, asked)
+            last[name] = planted_in(name, tree, asked, last.get(name, {}))
+    if asked.write:
+        LAST_COUNTS.write_text(json.dumps(last, indent=1, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

@@ -68,6 +68,7 @@ def test_too_many_signs_are_bounded_from_above_and_not_called_tight(norm, p, mon
         width = J.size if norm == np.inf and p == 1 else over.shape[1]
         spectrum = math.sqrt(width) * np.linalg.norm(J, 2)
         assert bound.value >= exact * (1 - 1e-12)
+        assert not bound.tight or bound.value == pytest.approx(exact, rel=1e-12)
         assert bound.value == pytest.approx(min(sums, spectrum), rel=1e-12)
         below_sums, below_spectra = (
             below_sums + (spectrum < sums),
@@ -114,6 +115,26 @@ def test_a_row_moves_as_much_as_two_of_its_corners_are_apart(change, sign, norm,
     for row, bound in enumerate(bounds):
         exact = max(np.linalg.norm(J[:, row::4] @ difference, p) for difference in apart)
         assert bound == pytest.approx(exact, rel=1e-12)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("unit", [1e-200, 1.0, 1e200])
+def test_squares_of_rows_of_one_sign_stay_inside_floating_point(unit, p):
+    spec = PrivateSpec("X", (1, 2), dp.Rows(0.7, norm=1), "nonneg")
+    J = sp.csr_array(np.array([[3.0 * unit, 1e-200]]))
+    assert norms.row_norms(J, spec, p) == pytest.approx([2.1 * unit])
+
+
+def test_as_many_rows_meet_in_a_component_as_move_it():
+    """An entry that is stored and zero moves nothing; a row that moves it twice counts once."""
+    one, two = np.array([[1.0, 0.0, 2.0], [0.0, 1.0, 0.0]]), np.array([[1.0, 1.0, 0.0], [0.0] * 3])
+    stored = sp.csr_array(([0.0, 1.0, 1.0], ([0, 0, 1], [0, 1, 2])), (2, 3))
+    assert norms.meeting([sp.csr_array(one)], 3) == 2
+    assert norms.meeting([sp.csr_array(one), sp.csc_array(two)], 3) == 3
+    assert norms.meeting([stored], 3) == 1
+    # Two parts in one matrix: columns 0 and 3 are of one row.
+    assert norms.meeting([sp.csr_array(np.hstack([one, two]))], 3) == 3
+    assert norms.meeting([sp.csr_array((2, 3))], 3) == 0
 
 
 @pytest.mark.parametrize("sign", [None, "nonneg"])
