@@ -20,16 +20,19 @@ CASES = (
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Folder, printed text and results of a small run."""
-    folder = tmp_path_factory.mktemp("xiao") / "out"
+    """Folder, printed text, results and figures of a small run."""
+    folder, drawn = tmp_path_factory.mktemp("xiao") / "out", {}
     with printed() as (lines, patched):
         patched.setattr(example, "SHORT", CASES)
+        patched.setattr(
+            example, "draw", lambda f, draw=example.draw: drawn.update(draw(f)) or drawn
+        )
         found = example.main(["--plot", str(folder)])
-    return folder, "\n".join(lines), found
+    return folder, "\n".join(lines), found, drawn
 
 
 def test_every_network_has_its_methods_at_one_total(made):
-    _, text, found = made
+    _, text, found, _ = made
     assert [case for case, _, _ in found.cases] == list(CASES)
     for case, budget, traces in found.cases:
         assert [own.method for own in traces] == list(case.methods)
@@ -48,7 +51,7 @@ def test_every_network_has_its_methods_at_one_total(made):
 
 def test_exact_perturbations_stand_beside_those_that_ran(made):
     """Of a case whose methods are no perturbations: the exact ones, and DP-ADMM."""
-    _, text, found = made
+    _, text, found, _ = made
     case, rows = found.perturbed
     assert case == CASES[2] and [row.gaps.shape for row in rows] == [(2, 5)] * 4
     part = text[text.index("exact steps beside first-order ones") :]
@@ -60,7 +63,7 @@ def test_exact_perturbations_stand_beside_those_that_ran(made):
 
 def test_kinds_of_noise_are_compared_for_the_methods_that_all_have(made):
     """One table for the last round, one for the mean: Laplace, falling, ratio, Gaussian."""
-    _, text, found = made
+    _, text, found, _ = made
     assert text.count("-DP in total, 4 rounds, 2 runs: gap by the noise") == 1
     part = text[text.index("gap by the noise") : text.index("Ex-post")]
     rows = re.findall(r"^   (Alg\w+ \d|Appendix J) +(\S+) +(\S+) +(\S+) +(\S+)$", part, re.M)
@@ -86,7 +89,7 @@ def test_kinds_of_noise_are_compared_for_the_methods_that_all_have(made):
 
 
 def test_ex_post_figures_are_labeled_and_kept_apart(made):
-    _, text, _ = made
+    _, text, _, _ = made
     start = text.index("Ex-post (depends on outputs and data: NO GUARANTEE)")
     part = text[start : text.index("Figure 1", start)]
     # Three with constant noise, and one with falling noise; none is known for Gaussian noise.
@@ -100,13 +103,13 @@ def test_ex_post_figures_are_labeled_and_kept_apart(made):
 
 
 def test_claims_of_figure_1_stand_beside_the_exact_values(made):
-    _, text, found = made
+    _, text, found, _ = made
     assert f"{found.surface.exact[0, 0]:.4f} ({found.surface.claimed[0, 0]:.4f})*" in text
     assert "too small at 91% of the points" in text
 
 
 def test_what_the_paper_prints_is_computed(made):
-    _, text, found = made
+    _, text, found, _ = made
     # Labels 0 and 1: everyone is predicted to have a high income.
     assert found.printed_labels < 0.4 < 0.6 < found.best
     total = 14 * 0.01 / 10 * np.sum(1.02 ** np.arange(1, 101))
@@ -119,7 +122,7 @@ def test_what_the_paper_prints_is_computed(made):
 
 
 def test_curves_with_the_printed_noise_have_the_papers_sizes_and_totals(made):
-    _, text, found = made
+    _, text, found, _ = made
     assert list(found.printed) == [
         "Figure 2: N = 10, 20 edges", "Figure B: N = 100, 200 edges", "Figure C: N = 10, 40 edges",
     ]  # fmt: skip
@@ -134,7 +137,7 @@ def test_curves_with_the_printed_noise_have_the_papers_sizes_and_totals(made):
 
 
 def test_the_figures_are_written(made):
-    folder, text, _ = made
+    folder, text, _, _ = made
     names = (
         "admm",
         "gradients",
@@ -167,7 +170,7 @@ def test_the_short_mode_has_noise_that_falls():
 
 
 def test_figures_show_the_same_network_without_noise(made):
-    drawn = example.draw(made[2])
+    _, _, _, drawn = made
     for name, label in (
         ("admm", "Algorithm 1, no noise"),
         ("gradients", "Algorithm 2, no noise"),
