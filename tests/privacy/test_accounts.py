@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
+from dpcvx.privacy import adaptive
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.ledger import Ledger
@@ -376,3 +377,41 @@ def test_accounts_are_equal_by_all_they_hold_but_not_by_whose_they_are():
         dataclasses.replace(one, _total=Composition()),
     ):
         assert not one.equals(other) and not other.equals(one)
+
+
+# -- noise that is distributed over agents
+
+
+def distributed(k, multiplier, alone, colluders):
+    """A release whose noise is smaller for who knows a part of it."""
+    calibrated = Calibrated(dp.Gaussian(), multiplier)
+    return dataclasses.replace(entry(k, calibrated), alone=alone, colluders=colluders), calibrated
+
+
+def test_all_others_together_know_parts_of_the_noise():
+    book = account(100.0, 1e-6)
+    assert book.spent_against_all(1e-5) == book.spent(1e-5) and book.colluders is None
+    book.charge(*distributed(1, 4.0, 2.0, 3))
+    book.charge(*distributed(2, 6.0, 1.5, 2))
+    charged(book, NORMAL, 3)
+    stated = dataclasses.replace(entry(9, NORMAL), stated=(0.25, 0.0))
+    book.entries.append(stated)
+    assert book.colluders == 2
+    total = Composition().with_gaussian(2.0).with_gaussian(1.5).with_gaussian(10.0, 3)
+    for delta in (None, 1e-5):
+        expected = total.price(delta or 1e-6).epsilon + 0.25
+        assert book.spent_against_all(delta).epsilon == pytest.approx(expected, rel=1e-9)
+        assert book.spent(delta).epsilon < expected - 0.25
+    with pytest.raises(dp.PrivacyError, match="delta"):
+        book.spent_against_all(-1.0)
+
+
+def test_a_first_run_counts_by_what_all_others_know_of_its_noise():
+    """mu^2 grows by the square of the largest multiplier over what remains of it."""
+    book = dataclasses.replace(account(100.0, 1e-6), committed=0.5)
+    release, calibrated = distributed(1, 4.0, 2.0, 3)
+    book.charge(release, calibrated)
+    total = Composition().with_gaussian(2.0)
+    expected = adaptive.price(total, 4 * 0.5, 1e-6, pooled=False)
+    assert book.spent_against_all() == expected
+    assert expected.epsilon > adaptive.price(total, 0.5, 1e-6, pooled=False).epsilon

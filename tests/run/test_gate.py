@@ -54,3 +54,51 @@ def test_values_without_noise_are_not_scaled_on_their_way():
     assert not np.array_equal(scale * value / scale, value)
     charge = Charge(gate.everyone, None, None)
     assert np.array_equal(gate.release((1, 1), [charge], lambda: value, scale), value)
+
+
+def test_noise_is_drawn_on_scaled_values_and_the_scale_divided_out():
+    """Little noise, and more of it where values were scaled down."""
+    noise, account = Calibrated(GAUSS, 1e-3), Account("bob", {}, AMPLE)
+    gate = gate_of_one(noise, account, source_for(1, (0,)))
+    value, scale = np.array([[0.1, 0.7]]), np.array([64.0, 2.0**-6])
+    charge = charge_of(noise, gate.everyone, 0.5)
+    released = gate.release((1, 1), [charge], lambda: value, scale)
+    noises = np.abs(released - value)[0] * scale
+    assert (noises > 0).all() and (noises < 5e-3).all()
+
+
+class Lines:
+    """What a journal is given."""
+
+    def __init__(self):
+        self.charged, self.released = [], []
+
+    def charge(self, names, entry):
+        self.charged.append((*names, entry.released))
+
+    def release(self, names, place, values):
+        self.released.append((*names, *values.tolist()))
+
+
+def test_agents_without_a_charge_are_in_no_ledger_and_keep_their_exact_values():
+    """Of four agents: one with noise, one public, one whose charge was paid, one replayed."""
+    noise, lines = Calibrated(GAUSS, 2.0), Lines()
+    accounts = [Account(f"a{k}", {}, AMPLE) for k in range(4)]
+    sources = together([source_for(3, (k,)) for k in range(4)])
+    past = [Release(3, 1, 1, np.array([7.0, 8.0]))]
+    paid = [(), (), {(1, 1)}, ()]
+    gate = PrivacyGate(range(4), noise, accounts, sources, past=past, paid=paid, journal=lines)
+    charges = [
+        charge_of(noise, [0], 0.5),
+        Charge(np.array([1]), None, None),
+        charge_of(noise, [2], 0.5),
+        charge_of(noise, [3], 0.5),
+    ]
+    exact = np.arange(8.0).reshape(4, 2)
+    values = gate.release((1, 1), charges, lambda: exact)
+    assert [len(account.entries) for account in gate.accounts()] == [1, 0, 0, 0]
+    assert (values[[0, 2]] != exact[[0, 2]]).all()
+    assert values[1].tolist() == [2.0, 3.0] and values[3].tolist() == [7.0, 8.0]
+    assert lines.charged == [("a0", "gradient")]
+    assert [line[0] for line in lines.released] == ["a0", "a2"]
+    assert lines.released == [("a0", values[0].tolist()), ("a2", values[2].tolist())]
