@@ -454,7 +454,7 @@ def _is_set(attribute: object) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """Model of an agent as its user wrote it, with its position among all agents.
+    """Model of an agent as its user wrote it, with positions in the vector w of shared entries.
 
     Attributes
     ----------
@@ -474,7 +474,7 @@ class Model:
 
     @cached_property
     def where(self) -> Index:
-        """Positions in w of the components of the agent's vector; -1 for local components."""
+        """Positions of the agent's components in the shared vector w; -1 for local components."""
         pieces = self.agent.layout.pieces
         return np.concatenate([self.slot[p.variable][p.entries] for p in pieces])
 

@@ -128,7 +128,7 @@ def affine_map(
     Returns
     -------
     M : csr_array, shape (size of expression, total size of arguments)
-        Column-major on both sides; columns in the order of `arguments`.
+        Matrix, column-major on both sides, with columns in the order of `arguments`.
     offset : ndarray, shape (size of expression,)
 
     Raises
@@ -159,12 +159,12 @@ def cone_data(
     Parameters
     ----------
     objective : cvxpy expression or None
-        Convex; None for the zero objective.
+        Convex objective; None for an objective of zero.
     constraints : sequence of cvxpy constraints
-        The attributes of `variables` are added to them.
+        Constraints, without the attributes of `variables`, which are added.
     variables : sequence of cvxpy variables
-        One per piece of `layout`, in its order. Columns of entries that the agent does not hold
-        are removed; only bounds from attributes can touch them.
+        Variables, one per piece of `layout`, in its order. Columns of entries that the agent does
+        not hold are removed; only bounds from attributes can touch them.
     layout : Layout
     """
     if objective is None and not constraints and not any(restricted(v) for v in variables):
@@ -304,7 +304,7 @@ def require_solver(problem: cp.Problem, solver: str | None, geometric: bool) -> 
     solver : str or None
         Name of the solver; cvxpy's choice if None.
     geometric : bool
-        Whether it is a geometric program.
+        Whether the problem is a geometric program.
     """
     problem.get_problem_data(solver, gp=geometric)
 
@@ -542,7 +542,7 @@ class Narrowed:
         self._known: dict[int, Any] = {}
 
     def tree(self, node: Any) -> Any:
-        """Rewrite an objective, expression or constraint over these variables.
+        """Rewrite an objective, expression or constraint over the variables of this object.
 
         Shared parts stay shared. The given tree has to live as long as this object.
         """

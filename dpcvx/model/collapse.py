@@ -61,9 +61,9 @@ def normal_form(
     Parameters
     ----------
     objective : cvxpy expression
-        Scalar; need not be convex. Public parameters enter with their current value.
+        Scalar expression, convex or not. Public parameters enter with their current value.
     layout : Layout
-        The agent's vector.
+        Layout of the agent's vector.
     private : sequence of Private
         The private parameters of the objective.
     owner : str

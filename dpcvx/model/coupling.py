@@ -55,7 +55,7 @@ class Coupling:
         return float(np.max(np.where(relaxed, gap, np.abs(gap)), initial=0.0))
 
     def of(self, layout: Layout) -> sp.csr_array:
-        """Return the columns of one agent's vector, shape (m, n)."""
+        """Return the matrix's columns for the components of one agent's vector, shape (m, n)."""
         return self._picked(self.matrix, layout)
 
     def slacks_of(self, layout: Layout) -> NDArray[np.intp]:

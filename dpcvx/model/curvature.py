@@ -118,7 +118,8 @@ class _Bent:
     size : float or None
         Bound of the largest second derivative, for all admissible data; None if none is known.
     total : float or None
-        Bound of their trace; of the largest one if records are multiplied with variables.
+        Bound of the trace of second derivatives; of the largest one if records are multiplied with
+        variables.
     """
 
     falls: bool

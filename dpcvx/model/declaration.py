@@ -159,15 +159,14 @@ class Declaration:
 
     @property
     def constraints(self) -> list[cp.Constraint]:
-        """Constraints of all agents and of ``coupling=``: all that a run satisfies."""
+        """Constraints of all agents and of ``coupling=``."""
         theirs = [constraint for agent in self.agents for constraint in agent.constraints]
         return [*theirs, *self.coupling]
 
     def parameter_values(self) -> tuple[tuple[cp.Parameter, Values], ...]:
         """Return the public parameters of agents and coupling, with copies of their values.
 
-        Parameters that occur in ``recourse=`` only are not included: their values are read when an
-        agent re-optimizes its local variables.
+        Parameters in ``recourse=`` only are not included, since runs do not read them.
         """
         trees = [
             *(a.objective for a in self.agents),
@@ -179,12 +178,12 @@ class Declaration:
         return tuple((parameter, copy.deepcopy(_value(parameter))) for parameter in public)
 
     def require_public_objectives(self, written: str) -> None:
-        """Raise an error if showing the objectives without noise would reveal private data.
+        """Refuse to show objectives with private data, as nothing adds noise to them.
 
         Parameters
         ----------
         written : str
-            Expression of the user that shows objectives, for the message.
+            User's expression that shows objectives, for the message.
 
         Raises
         ------

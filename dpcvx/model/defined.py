@@ -37,7 +37,7 @@ _BOUNDS = {"nonneg", "nonpos", "pos", "neg", "bounds"}
 
 
 def with_defined(problem: Declaration) -> tuple[Declaration, tuple[str, ...]]:
-    """Return the problem without variables that equalities with private data define; their names.
+    """Eliminate variables that equalities with private data define; return problem and names.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ class Piece:
 
     @property
     def stop(self) -> int:
-        """One past the last position in the agent's vector."""
+        """Position in the agent's vector that follows the piece."""
         return self.offset + self.entries.size
 
     @property

@@ -104,9 +104,9 @@ def _multiplied_out(form: NormalForm) -> NormalForm:
 
 
 def _summed_product(form: NormalForm, atom: Atom, M: sp.csr_array) -> tuple[Atom, Matrix] | None:
-    """Return ``M (a * F x)`` as a matrix product and a factor of it, or None.
+    """Return ``M (a * F x)`` as a matrix product and a matrix that multiplies it, or None.
 
-    Every row of the value has to read each entry of x that occurs exactly once.
+    Each row of the value has to read every occurring entry of x exactly once.
     """
     data, other = atom.args
     if not is_data(data) or len(data.G) != 1 or has_entries(data.h) or other.F is None:
@@ -200,7 +200,7 @@ def _one_variable(u: Combination) -> Combination | None:
 
 
 def _side_by_side(atoms: Sequence[Atom]) -> Atom | None:
-    """Return one product of the columns of all atoms; None if they read the same entries."""
+    """Join ``X1 @ u``, ``X2 @ v`` to ``[X1, X2] @ [u, v]``; None if both read an entry of data."""
     lefts, rights = ([atom.args[k] for atom in atoms] for k in (0, 1))
     read = [np.unique(csr(u.G[0][1]).indices) for u in lefts]
     if np.unique(np.concatenate(read)).size < sum(columns.size for columns in read):
@@ -464,7 +464,7 @@ def _sources(u: Combination) -> list[tuple[Hashable, Matrix]]:
 
 
 def _apart(parts: Sequence[_Part]) -> bool:
-    """Return whether no entry of data or of another atom is read by two of the atoms."""
+    """Return whether no two of the atoms read one entry of data, or of another atom."""
     for k in range(len(parts[0].stacked)):
         seen: dict[Hashable, list[Index]] = {}
         for part in parts:
@@ -494,7 +494,7 @@ def _order(parts: Sequence[_Part]) -> Index:
 
 
 def _joined(each: Sequence[_Rows], starts: Index, positions: Index, flat: bool) -> Combination:
-    """Stack the rows of combinations, each at its position, into one combination."""
+    """Stack the rows of combinations, each at its position, into a matrix, or vector if `flat`."""
     count, width = positions.size, each[0].width
     parts: dict[Hashable, list[tuple[Index, Index, Array]]] = {}
     sizes: dict[Hashable, int] = {}

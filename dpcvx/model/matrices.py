@@ -211,7 +211,7 @@ def scaled_columns(M: sp.csr_array, weights: Array) -> sp.csr_array:
     ----------
     M : csr_array, shape (m, n)
     weights : ndarray, shape (n,)
-        Finite.
+        Finite weights of the columns.
     """
     reverse = reversed_rows(M)[1]
     indices = M.indices[reverse]
@@ -318,7 +318,7 @@ def sparse_row_norms(M: sp.csr_array, order: float) -> tuple[Array, Array]:
     Parameters
     ----------
     M : csr_array
-        Without repeated entries.
+        Matrix without repeated entries.
     order : {1, 2, inf}
 
     Returns
@@ -440,7 +440,7 @@ def eigenvalues(H: sp.csr_array, large: Callable[[sp.csr_array], Array]) -> Arra
 
 
 def dense(H: sp.csr_array) -> Array:
-    """Return all eigenvalues, at the cost of a full matrix."""
+    """Return all eigenvalues of a sparse symmetric matrix, computed as a full matrix."""
     return np.asarray(np.linalg.eigvalsh(H.toarray()), dtype=np.float64)
 
 

@@ -104,9 +104,9 @@ class Beside:
     place : tuple of int
         Index of the atom that takes the sum, and the sum's position among its arguments.
     weight : ndarray, shape (rows,)
-        Largest entries of D, by row of the product.
+        Largest magnitude on the diagonal of D, for each row of the product.
     size : ndarray, shape (rows,)
-        Bounds of the spectral norm of F, by row of the product.
+        Bound of the spectral norm of the rows of F that are added to each row of the product.
     apart : bool
         Whether F and Z read different entries of x.
     """
@@ -130,7 +130,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class Clip:
-    """Rows of a product with records whose contributions to the gradient are limited.
+    """Limit on the gradient contributions of single records, which are rows of a product.
 
     Row r of ``L @ Z(x)`` contributes ``L_r`` times its cotangent, pulled back through Z. If an
     affine part such as an intercept is added to the product, ``D L @ Z(x) + F x`` with a diagonal
@@ -145,7 +145,7 @@ class Clip:
     bound : float
         Largest l2 norm of a contribution.
     factor : float
-        Bound of the norm of the derivative of Z.
+        Bound of the spectral norm of the derivative of Z in x.
     absent : float
         Largest l2 norm of the contribution of a record of zeros: 0 unless there are public parts.
     beside : Beside, optional
@@ -161,7 +161,7 @@ class Clip:
 
     @property
     def place(self) -> tuple[int, int | None]:
-        """Index of the atom whose cotangent is scaled, and of the argument if it is only its."""
+        """Indices of the atom and the argument whose cotangent is scaled; None: the atom's own."""
         return (self.atom, None) if self.beside is None else self.beside.place
 
     def scores(self, form: NormalForm) -> int:
@@ -287,10 +287,10 @@ class NormalForm:
         return self.bind([zeros(spec.size) for spec in self.private])
 
     def at_labels(self, sign: float) -> Evaluator | None:
-        """Return the public objective for records of the largest norm; None if there are others.
+        """Return the public objective for made-up records; None if some data are no records.
 
-        All labels of a record are equal numbers. Features, which are data in matrix products, are
-        zero: they are large, and do not matter at an initial point of 0.
+        All labels of a record are equal numbers, of the largest l2 norm. Features, which are data
+        in matrix products, are zero: they are large, and do not matter at an initial point of 0.
 
         Parameters
         ----------
@@ -301,7 +301,7 @@ class NormalForm:
         return None if data is None else self.bind(data)
 
     def filled(self, labels: float, features: float) -> list[Array] | None:
-        """Return public records of equal entries and the largest l2 norm, times a factor.
+        """Return made-up records of equal entries and the largest l2 norm, times a factor.
 
         Features are data in matrix products, and all other data are labels. The result is None if
         some private data are no records.
@@ -603,7 +603,7 @@ class Clipped(BehindTheDoor):
         return g.reshape(count, -1) if self._clip.turned else g.reshape(-1, count).T
 
     def __call__(self, g: Array) -> Array:
-        """Return the flat cotangent with the row of each record scaled down to the bound."""
+        """Return the flat cotangent with rows scaled down if a contribution exceeds the bound."""
         count = self._lengths.shape[-1]
         columns = g.shape[-1] // count
         if self._clip.turned:  # records are columns, which lie one after the other
@@ -758,7 +758,7 @@ class Argument(BehindTheDoor):
     ----------
     F : matrix of shape (m, n), or None
     terms : sequence of (atom index, matrix)
-        Terms as in `Combination`, or made `quick`.
+        Terms as in `Combination`, or with matrices in the form of `quick`.
     offset : ndarray, csr_array or SparseMatrices
         Sum of the constant part and all data terms: flat, or a matrix if the data are sparse.
     limit : callable or None

@@ -131,13 +131,13 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         math.inf)`` for positive data. Checked when the data are read. Released data are projected
         onto them. Bounds of records keep the argument of ``cp.log(X @ w)`` above 0.
     boolean : bool
-        Declare that all entries are 0 or 1; checked and projected, too.
+        Declare that all entries are 0 or 1; checked and projected like `bounds`.
     simplex : bool
         Declare that each row, or the whole vector, is nonnegative and sums to 1; checked and
-        projected, too.
+        projected like `bounds`.
     columns : sequence of str, optional
         Public names of the columns, in their order. Owners on other machines compare them with
-        ``owner.toml``, so that swapped columns are refused.
+        ``owner.toml``, to refuse swapped columns.
     proxy : array_like or sparse matrix, optional
         Public proxy data of the same shape.
         ``problem.tune`` and similar methods try settings on them. They must not be computed from
@@ -360,7 +360,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         self._refuse(given)
 
     def save_value(self, val: object, sparse_path: bool = False) -> None:
-        """Refuse values that cvxpy stores by this method."""
+        """Refuse values, which cvxpy stores here."""
         given = val is not None
         del val
         self._refuse(given)

@@ -74,7 +74,7 @@ class ConstraintRows:
     first, size : int
         Index of the first row, and number of rows.
     bends : bool
-        Whether private data multiply variables in them.
+        Whether private data multiply variables in these rows.
     """
 
     first: int

@@ -88,7 +88,7 @@ class RecordCurvature(BehindTheDoor):
         Parameters
         ----------
         limit : float
-            Positive.
+            Largest trace of a summand, positive.
 
         Returns
         -------

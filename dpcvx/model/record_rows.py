@@ -47,7 +47,7 @@ class RecordRows:
     modes: Mapping[int, Mode]
 
     def of(self, rows: Index) -> tuple[NormalForm, list[Term], dict[int, int]]:
-        """Restrict the terms to some records: return a form, its terms, new by old atom indices.
+        """Restrict the terms to some records; return form, terms, and new by old atom indices.
 
         Parameters
         ----------
@@ -175,7 +175,7 @@ class RecordRows:
         return sp.csr_array((picked_rows.data, columns, picked_rows.indptr), shape=shape)
 
     def _profiles(self, lines: bool = True) -> Iterator[Array | None]:
-        """Yield arrays of public coefficients, one number per record; None if patterns differ.
+        """Yield public coefficients, one number per record; None if sparsity differs by record.
 
         Coefficients of variables are included if `lines`.
         """

@@ -73,7 +73,7 @@ def picked(u: Combination, rows: Index, shape: tuple[int, ...]) -> Combination:
     ----------
     u : Combination
     rows : ndarray of int
-        Their positions, column-major.
+        Positions of the entries, column-major.
     shape : tuple of int
         Shape of the returned expression.
     """

@@ -146,7 +146,7 @@ def of_all(parts: Sequence[Data], shape: tuple[int, ...]) -> Array | SparseMatri
     Parameters
     ----------
     parts : sequence of (ndarray or csr_array)
-        One per agent.
+        Data of the agents, in their order.
     shape : tuple of int
         Shape of the parameter.
 
@@ -168,9 +168,9 @@ class SparseMatrices(BehindTheDoor):
     Parameters
     ----------
     blocks : csr_array or csc_array
-        Block diagonal, a block per agent with a sparse matrix.
+        Block diagonal matrix, with a block per agent with a sparse matrix.
     sparse : ndarray of bool, shape (agents,)
-        Agents with a sparse matrix.
+        Whether the matrix of each agent is sparse.
     dense : ndarray, shape (other agents, rows, columns)
         Matrices of all other agents, in their order.
     shape : tuple of int

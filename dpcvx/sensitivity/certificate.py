@@ -251,7 +251,7 @@ class Sensitivity:
         return bool(self.records) and self.weights is None and self.asserted is None
 
     def _around(self, p: int, x: Array, inside: bool) -> float:
-        """Return the bound over the smallest ball of the ladder around 0 that contains x."""
+        """Return the bound over the smallest ball around 0 in `_LADDER` that contains x."""
         radius = float(_rungs(x[np.newaxis])[0]) if self.flattens else math.inf
         if radius == math.inf:
             return math.inf
@@ -277,7 +277,7 @@ class Sensitivity:
 
     @cached_property
     def bounds(self) -> dict[int | tuple[int, float, bool], Bound]:
-        """Return the store of `bound` and `near`, by norm, and by norm and ball."""
+        """Store of computed bounds: over the set by norm, and over balls by norm and ball."""
         # A bound takes milliseconds, and runs need few balls. All bounds are public.
         return {}
 
@@ -328,7 +328,7 @@ class Sensitivity:
         Parameters
         ----------
         K : ndarray, shape (n, n), for gradients with a constant Jacobian, or (1, 1)
-            A number stands for a multiple of the identity.
+            The matrix K; a single number stands for a multiple of the identity.
         p : {1, 2}
         """
         if K.size == 1:
@@ -489,7 +489,7 @@ class Sensitivity:
         where: Extent | None,
         removed: bool,
     ) -> Array:
-        """Return `record_change` for clipped contributions; `removed` as in `Contributions`."""
+        """Return `record_change` for clipped contributions; see `Contributions.changed`."""
         peak = 1.0 if scale is None else float(scale.max())
         spread = 1.0 if p == 2 else math.sqrt(self.extent.lower.size)
         clip = self.clips[self.records.index(task)]
@@ -526,7 +526,7 @@ def _with_rows(J: Sparse, scale: Array) -> Sparse:
 
 
 def _rungs(points: Array) -> Array:
-    """Return the radius of each point's smallest ball of the ladder; infinite if it has none."""
+    """Return the smallest radius in `_LADDER` that reaches each point; infinite if none does."""
     peaks = np.abs(points).max(axis=1, initial=0.0)
     with np.errstate(all="ignore"):  # 0 / 0 for points at 0, which are set last
         scaled = points / peaks[:, np.newaxis]

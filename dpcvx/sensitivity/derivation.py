@@ -153,7 +153,7 @@ class _Sorted:
 
     @staticmethod
     def nothing(form: NormalForm) -> _Sorted:
-        """Return the sorted terms of a form that has none."""
+        """Return the result for a form without such terms."""
         zero = tuple(sp.csr_array((form.n, spec.size)) for spec in form.private)
         return _Sorted(zero, (), [], {}, set())
 
@@ -280,7 +280,7 @@ _CLIP = f"Otherwise clip each record's contribution, dp.Agent(..., clip_norm=1.0
 
 
 def _check_complex(form: NormalForm, owner: str) -> None:
-    """Refuse complex data in a gradient: their parts change together, and no bound counts that."""
+    """Refuse complex data in a gradient: both parts change together, which no bound covers."""
     if not any(spec.is_complex for spec in form.private):
         return
     reads = [form.root, *(u for atom in form.atoms for u in atom.args)]

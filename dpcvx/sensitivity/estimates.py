@@ -223,7 +223,7 @@ def pull_of(K: Array, spread: Array, variance: float) -> Array:
 
 
 def across(back: Array, mean: Array) -> Array:
-    """Return B on the directions of the statistic that are orthogonal to a mean, shape (n, r)."""
+    """Return `back` on directions of the statistic that are orthogonal to `mean`, shape (n, r)."""
     squares = float(mean @ mean)
     return back - np.outer(back @ mean, mean) / squares if squares > 0 else back
 
@@ -255,7 +255,7 @@ def weights_of(back: Array, influence: Array | None) -> Array:
 
 
 def _weighed(back: Array, influence: Array) -> Array:
-    """Return Omega, or a smaller matrix with equal nonzero eigenvalues."""
+    """Return Omega of `dimension_of`, or a smaller matrix with equal nonzero eigenvalues."""
     if back.shape[1] <= back.shape[0]:
         return back.T @ influence @ back
     values, vectors = np.linalg.eigh(influence)

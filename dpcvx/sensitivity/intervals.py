@@ -179,7 +179,7 @@ def row_owner(owner: NDArray[np.intp]) -> Index:
 
 
 def row_sizes(M: sp.csr_array, p: int) -> Array:
-    """Return the l1 or l2 norms of the rows."""
+    """Return the l1 or l2 norms of the rows of M."""
     peak = max(M.data.max(initial=0.0), -M.data.min(initial=0.0)) or 1.0
     total = np.zeros(M.shape[0])
     for first in range(0, total.size, _ROWS):  # intermediate arrays stay in the cache

@@ -47,7 +47,7 @@ class Facts(Protocol):
 
     @property
     def sensitivity(self) -> Sensitivity | None:
-        """Sensitivity of the gradient; None if nothing is private, or nothing is charged."""
+        """Sensitivity of the gradient; None if it is not needed, such as without private data."""
         ...
 
     @property
@@ -106,7 +106,7 @@ class Known:
         return self.sensitivity.bound(2).value
 
     def spread(self, size: int) -> float:
-        """Return the factor from l2 bounds of `size` numbers to the mechanism's norm."""
+        """Return the factor that turns l2 bounds of `size` numbers into the mechanism's norm."""
         return math.sqrt(size) if self.norm == 1 else 1.0
 
     def gradient_bound(

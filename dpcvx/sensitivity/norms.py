@@ -142,7 +142,7 @@ def _rows_apart(J: sp.csc_array, spec: PrivateSpec, p: int) -> Array:
 
 
 def _joined(sizes: Array, p: int) -> Array:
-    """Return the lp norms of columns; squares stay inside floating point."""
+    """Return the lp norms of the columns of `sizes`, without overflow of squares."""
     peak = float(sizes.max(initial=0.0)) or 1.0
     return peak * np.linalg.norm(sizes / peak, p, axis=0)
 

@@ -36,9 +36,9 @@ class Weights:
     quadratic : tuple of Term
         Quadratic forms with a private matrix.
     members : frozenset of int
-        Indices of the private parameters that occur in them.
+        Indices of the private parameters that occur in the terms.
     names : tuple of str
-        Atoms, as users write them.
+        Atoms of the terms, as users write them.
     """
 
     form: NormalForm

@@ -108,7 +108,7 @@ class Site:
 
 
 def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | None:
-    """Return the affine part added to a product; None if it is not simply added.
+    """Return the affine part added to a product; None if it is not added row by row.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ _COMPARED = 1 << 14
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """Public rows, one per record.
+    """Public rows, one per record, with the norms and signs that bounds depend on.
 
     Attributes
     ----------

@@ -47,7 +47,7 @@ def rehearse(
         The objective at data of zeros, one of the two neighbors. Another one replaces it if records
         are clipped, since records of zeros may be clipped, too, or if zeros are not admissible.
     sensitivity : Sensitivity
-        Derived from the form.
+        Sensitivity that was derived from the form.
     p : {1, 2}
         The norm that noise is scaled to.
     level : float
@@ -114,7 +114,7 @@ def rehearse(
 def _escaped(
     sensitivity: Sensitivity, neighbors: tuple[Evaluator, Evaluator], x: Array, p: int
 ) -> tuple[float, bool]:
-    """Return the change of a multiple of the gradient, and whether it exceeds the clips' bound."""
+    """Return the change of a large multiple of the clipped gradient, and if it is too large."""
     level = sensitivity.change_by_clips * (1.0 if p == 2 else math.sqrt(x.size))
     with np.errstate(all="ignore"):
         near, far = (objective.clipped(x, _STEEP)[0] for objective in neighbors)
@@ -128,7 +128,7 @@ def _trials(
 ) -> Iterator[tuple[NormalForm, Sequence[int], list[Array], Array | None]]:
     """Yield tests: form, indices of private parameters, data, and expected change of the gradient.
 
-    The data are made up for these parameters, and the origin for all others. For records, one
+    The data are made up for these parameters, and `_origin` for all others. For records, one
     record, or one person's records, differ from the origin, and the expected change is None, as
     there is only a bound. For many records, the form has only the terms of the one record, so that
     gradients are cheap.
@@ -162,7 +162,7 @@ def _trials(
 
 
 def _only(spec: PrivateSpec, records: Sequence[int]) -> Array:
-    """Return the origin with one made-up record in it, or with several equal ones."""
+    """Return data near zeros (see `_least`) with made-up, equal records at some positions."""
     assert isinstance(spec.adjacency, Rows)
     entries = np.add.outer(np.arange(0, spec.size, spec.shape[0]), records)
     row = np.sin(1.0 + np.arange(len(entries)))

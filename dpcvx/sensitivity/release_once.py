@@ -116,7 +116,7 @@ class Publication:
 
     @cached_property
     def _unit_covariance(self) -> sp.csr_array | None:
-        """Covariance of `slope_covariance` for noise of variance 1; plans scale it many times."""
+        """Value of `slope_covariance` for noise of variance 1; plans scale it many times."""
         back, left = self.back, self._left
         if back is None:
             return None

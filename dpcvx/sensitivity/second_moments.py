@@ -97,7 +97,7 @@ class Moments:
 
 
 def moments(sensitivity: Sensitivity, p: int) -> Moments | None:
-    """Return the moments of an objective's records, or None if it depends on more than these.
+    """Return the second moments as a statistic, or None if an objective depends on more of records.
 
     Parameters
     ----------
@@ -117,7 +117,9 @@ def moments(sensitivity: Sensitivity, p: int) -> Moments | None:
 
 
 def moments_of(private: tuple[PrivateSpec, ...], p: int) -> Moments | None:
-    """Return the second moments of private data; None unless all are parts of the same records.
+    """Return the second moments as a statistic of private data, or None.
+
+    All private objects have to be parts of the same records.
 
     Parameters
     ----------
@@ -173,7 +175,7 @@ def closest_rows(released: Array, order: int, most: int) -> Array:
     released : ndarray
         Moments in the form of `triangle`, with noise.
     order : int
-        Number of columns.
+        Number of columns of the rows.
     most : int
         Largest number of rows.
 
@@ -244,7 +246,7 @@ class Reading:
 
 
 def reading(form: NormalForm) -> Reading | None:
-    """Return how an objective depends on records by second moments only; None for others."""
+    """Return the `Reading` of an objective that needs second moments of records only, or None."""
     matching_terms = [term for term in terms(form) if all(form.reach(term.atom))]
     if len(matching_terms) != 1 or not all(isinstance(s.adjacency, Rows) for s in form.private):
         return None
@@ -320,7 +322,10 @@ def has_intercept(sensitivity: Sensitivity) -> bool:
 
 
 def _reads_moments_only(form: NormalForm, atom: Atom, intercept: bool = False) -> bool:
-    """Return whether an atom depends on records by moments only; `intercept` allows equal rows."""
+    """Return whether an atom depends on records by second moments only.
+
+    With `intercept`, a term that is equal in all rows is allowed.
+    """
     squares = atom.rule.sums_rows(atom.data) and atom.rule.of_squares(atom.data)
     if not squares or not atom.args[1].constant:
         return False

@@ -84,20 +84,20 @@ class Entrywise(Rule):
         return np.min(ends, axis=0), np.max(ends, axis=0)
 
     def has_edge(self, data: Static) -> bool:
-        """Return whether its domain has a lower end."""
+        """Return whether the atom's domain has a lower end."""
         return self.domain > -math.inf
 
     def beyond_dcp(self, moving: Sequence[bool]) -> bool:
-        """Return whether it is neither convex nor concave."""
+        """Return whether the atom is neither convex nor concave, and its argument depends on x."""
         return self.bends_both_ways and any(moving)
 
     @property
     def bends_both_ways(self) -> bool:
-        """Return whether its second derivatives have both signs."""
+        """Return whether the atom's second derivatives have both signs."""
         return bool(self.bends)
 
     def curvature(self, largest: float, data: Static, last: float | None) -> float | None:
-        """Return a bound of its second derivative times the largest weight, or None."""
+        """Return a bound of the second derivative times the largest weight, or None."""
         return None if self.most_curved is None else self.most_curved * largest
 
 
@@ -143,7 +143,7 @@ class Power(Entrywise):
         return low, high, lost | ((lo[0] <= 0) & (hi[0] >= 0))
 
     def has_edge(self, data: Static) -> bool:
-        """Return whether it is a power below 1, such as a root or a reciprocal."""
+        """Return whether the power is below 1, as for a root or a reciprocal."""
         return data[0] < 1
 
     def slopes(self, lo: Arrays, hi: Arrays, data: Static) -> Slopes | None:
@@ -185,7 +185,7 @@ class Power(Entrywise):
         return (diagonal(weight), 0) if data[0] == 2 else None
 
     def curvature(self, largest: float, data: Static, last: float | None) -> float | None:
-        """Return twice the largest weight, if the power is 2."""
+        """Return a bound of the weighted second derivative, if the power is 2."""
         return 2 * largest if data[0] == 2 else None
 
     def slope_above(self, c: Array, data: Static) -> Array | None:
@@ -199,7 +199,7 @@ def _is_whole(p: float) -> bool:
 
 
 class Huber(Entrywise):
-    """``cp.huber``: quadratic up to a number, its static data, and linear beyond it."""
+    """``cp.huber``: a square up to a given magnitude (the static data), and linear beyond it."""
 
     name = "huber"
     classes = ("huber",)
@@ -280,7 +280,7 @@ class Log(Entrywise):
         return np.reciprocal(u)
 
     def slope_above(self, c: Array, data: Static) -> Array | None:
-        """Return the derivative at positive arguments."""
+        """Return the derivative ``1 / c`` at positive arguments, else None."""
         return 1 / c if (c > 0).all() else None
 
 
@@ -301,7 +301,7 @@ class Log1p(Entrywise):
         return 1 / (1 + u)
 
     def slope_above(self, c: Array, data: Static) -> Array | None:
-        """Return the derivative inside the domain."""
+        """Return the derivative ``1 / (1 + c)`` inside the domain, else None."""
         return 1 / (1 + c) if (1 + c > 0).all() else None
 
 

@@ -319,7 +319,7 @@ class Matmul(Rule):
     def bilinear(
         self, weight: Array, data: Static, shapes: Shapes, last: Array | None, shape: Shape
     ) -> tuple[sp.csr_array, int] | None:
-        """Return B with ``sum(W * (L @ R)) = vec(L)' B vec(R)``."""
+        """Return B with ``sum(W * (L @ R)) = vec(L)' B vec(R)`` for the weights W."""
         first, second = map(math.prod, shapes)
         inner = shapes[0][-1]
         rows = first // inner
@@ -382,7 +382,7 @@ class QuadForm(Rule):
     def bilinear(
         self, weight: Array, data: Static, shapes: Shapes, last: Array | None, shape: Shape
     ) -> tuple[sp.csr_array, int] | None:
-        """Return the symmetric part of a constant matrix."""
+        """Return the weighted symmetric part of the matrix, if it is constant."""
         if last is None:
             return None
         P = last.reshape(shapes[1], order="F")

@@ -48,7 +48,7 @@ class Reduction(Rule):
         return np.broadcast_shapes(reduced, *shapes[1:])
 
     def fitted(self, data: Static, shapes: Shapes, shape: Shape) -> Fitted:
-        """Return the rule on flat arrays if it reduces all axes."""
+        """Return the rule for these shapes, on flat arrays if the atom reduces all axes."""
         number = data[0] if self.has_number else None
         axis, keeps = data[-2:] if self.has_axis else (None, False)
         first = shapes[0]
@@ -72,7 +72,7 @@ class Reduction(Rule):
         return Fitted(lambda v, d: reduced.flat(self.forward(v, d)), backward, over, views)
 
     def by_row(self, data: Static, shapes: Shapes, shape: Shape) -> bool:
-        """Return whether it reduces each row of a matrix."""
+        """Return whether the atom reduces each row of a matrix."""
         along = self.rows == "line" and len(shapes) == 1 and len(shapes[0]) == 2
         return along and data[-2] in (1, -1, (1,), (-1,))
 
@@ -140,11 +140,11 @@ class QuadOverLin(Reduction):
         return [(2 * lo[0] / lo[1].item(), 2 * hi[0] / lo[1].item())]
 
     def is_bilinear(self, data: Static) -> bool:
-        """Return whether it is a sum of squares."""
+        """Return True: with a constant divisor, the atom is a sum of squares."""
         return True
 
     def of_squares(self, data: Static) -> bool:
-        """Return whether it is a sum of squares."""
+        """Return True: the atom is a sum of squares over a divisor."""
         return True
 
     def convex_with(self, last: Array | None) -> bool:
@@ -163,7 +163,7 @@ class QuadOverLin(Reduction):
         return diagonal(np.ravel(np.broadcast_to(wide, shapes[0]), order="F")), 0
 
     def curvature(self, largest: float, data: Static, last: float | None) -> float | None:
-        """Return twice the largest weight over the divisor, if that is a positive constant."""
+        """Return a bound of the weighted second derivative for a positive constant divisor."""
         return 2 * largest / last if last is not None and last > 0 else None
 
 
@@ -187,11 +187,11 @@ class LogSumExp(Reduction):
         return np.exp(v[0] - out) * g
 
     def curvature(self, largest: float, data: Static, last: float | None) -> float | None:
-        """Return half the largest weight."""
+        """Return a bound of the weighted second derivative: half the largest weight."""
         return 0.5 * largest
 
     def weights(self, entries: NDArray[np.intp], data: Static) -> tuple[float, Array] | None:
-        """Return the bounds of softmax weights, which are nonnegative and add up to 1."""
+        """Return bounds of softmax weights: from 0 to 1, with sum 1."""
         return 0.0, np.ones(entries.size)
 
 
@@ -212,7 +212,7 @@ class Max(Reduction):
         return _first(v[0] == out, data.axis) * g
 
     def weights(self, entries: NDArray[np.intp], data: Static) -> tuple[float, Array] | None:
-        """Return the bounds of a unit vector."""
+        """Return bounds of the entries of a unit vector: 0 or 1, with sum 1."""
         return 0.0, np.ones(entries.size)
 
 
@@ -311,12 +311,12 @@ class Pnorm(Reduction):
         return np.sign(v[0]) * ratio ** (data.number - 1) * g
 
     def weights(self, entries: NDArray[np.intp], data: Static) -> tuple[float, Array] | None:
-        """Return the bounds of unit vectors for a Euclidean norm, else None."""
+        """Return bounds of the entries of a vector of Euclidean norm 1; None for other norms."""
         return (-1.0, np.sqrt(entries)) if data[0] == 2 else None
 
 
 class SumLargest(Reduction):
-    """``cp.sum_largest``; the number is how many entries it sums. Among equal ones, the first."""
+    """``cp.sum_largest``; the number is how many entries it sums. Ties go to the first entries."""
 
     name = "sum_largest"
     classes = ("sum_largest",)

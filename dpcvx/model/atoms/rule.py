@@ -141,11 +141,11 @@ class Rule(ABC):
         return self.product is not None or self.quadratic_form
 
     def of_squares(self, data: Static) -> bool:
-        """Return whether its values are weighted sums of squares of the first argument."""
+        """Return whether the atom's values are weighted sums of squares of its first argument."""
         return False
 
     def beyond_dcp(self, moving: Sequence[bool]) -> bool:
-        """Return whether it violates DCP for all constants, given which arguments depend on x."""
+        """Return whether the atom violates DCP for all constants, if `moving` ones depend on x."""
         return self.product is not None and all(moving)
 
     @property
@@ -181,7 +181,7 @@ class Rule(ABC):
         return self.rows == "entry" and all(other == shape for other in shapes)
 
     def sums_rows(self, data: Static) -> bool:
-        """Return whether its value is a sum over the rows of its first argument."""
+        """Return whether the atom's value is a sum over the rows of its first argument."""
         return False
 
     def summed(self, data: Static, last: Array | None) -> tuple[str, Static, float] | None:
@@ -253,7 +253,7 @@ class Broadcasting(Rule):
     rows = "entry"
 
     def fitted(self, data: Static, shapes: Shapes, shape: Shape) -> Fitted:
-        """Return the rule on flat arrays if arguments are numbers or of the value's shape."""
+        """Return the rule, on flat arrays if arguments are numbers or have the value's shape."""
         vjp = self.vjp
         if all(given == shape or math.prod(given) == 1 for given in shapes):
             numbers = tuple(math.prod(given) < math.prod(shape) for given in shapes)

@@ -140,7 +140,10 @@ def _multiplied(node: Any) -> cp.Expression | None:
 
 
 def _sum(node: Any) -> cp.Expression | None:
-    """Rewrite ``cp.sum(cp.square(u))`` as ``cp.sum_squares(u)``, and of ``cp.abs`` as a norm."""
+    """Rewrite ``cp.sum(cp.square(u))`` as ``cp.sum_squares(u)``.
+
+    Also rewrite ``cp.sum(cp.abs(u))`` as ``cp.norm1(u)``.
+    """
     (inner,) = node.args
     if inner.size == 1 or (node.axis is not None and inner.ndim > 1) or node.ndim > 0:
         return None

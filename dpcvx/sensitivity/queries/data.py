@@ -86,7 +86,7 @@ class DataCurvature(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return the noise of the gradients beside this query, which has none of its own."""
+        """Return the noise of the run's gradient queries; this query has none."""
         return Gradient.noise(facts, norm, times, scale)
 
     def size(self, n: int) -> int:
@@ -123,7 +123,7 @@ class ReleasedData(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return the noise of the gradients beside this query: no noisy step releases data."""
+        """Return the noise of the run's gradient queries: no noisy step releases data."""
         return Gradient.noise(facts, norm, times, scale)
 
     def size(self, n: int) -> int:

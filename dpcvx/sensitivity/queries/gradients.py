@@ -104,7 +104,7 @@ class Summand(Gradient):
 
     @classmethod
     def check(cls, facts: Facts) -> None:
-        """Refuse an agent without one bound at all points: noise is the same in all rounds."""
+        """Refuse an agent without one bound at all points, since noise is equal in all rounds."""
         derived = facts.sensitivity
         if derived is not None and derived.l2 == math.inf:
             raise PrivacyError(

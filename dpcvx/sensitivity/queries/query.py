@@ -132,7 +132,7 @@ class Query(abc.ABC):
         return 0.0
 
     def floors(self, public_state: Known) -> Array:
-        """Return `floor` for a batch, shape (agents,) or ()."""
+        """Return `floor` for a batch of agents, shape (agents,), or () if it is equal for all."""
         return np.asarray(self.floor(public_state))
 
     def among(self, rows: Index | int) -> Query:

@@ -89,7 +89,7 @@ class Minimizer(Query):
         return (floor + rounding_floor(projector.centers())) * self.search.repeats
 
     def evaluate(self, objective: Objective) -> Array:
-        """Search along exact gradients."""
+        """Return the result of the search along exact gradients."""
         return self.search(self.v, objective.gradient, objective.projector().nearest)
 
 
@@ -117,7 +117,7 @@ class PerturbedMinimizer(Query):
 
     @classmethod
     def check(cls, facts: Facts) -> None:
-        """Refuse objectives without the constants of the theorem in `linear_term`."""
+        """Refuse agents without a proof of every condition of the theorem in `linear_term`."""
         if gradient_level(facts, 2) > 0:
             why = obstacle_to_perturbation(facts)
             if why:
@@ -147,7 +147,7 @@ class PerturbedMinimizer(Query):
     def minimizer(
         self, gradient: Callable[[Array], Array], b: Array, linear: LinearTerm | None
     ) -> Array:
-        """Return the minimizer with a linear term, to the residual that its noise covers.
+        """Return the minimizer of the objective plus a linear term, up to a small residual.
 
         Parameters
         ----------

@@ -52,7 +52,7 @@ class _OfStored(Query):
 
     @classmethod
     def claims(cls, facts: Facts) -> tuple[str, ...]:
-        """Return the smoothness, unless it is derived."""
+        """Return the assumption that an asserted smoothness is true; none for a derived one."""
         return (BENT,) if facts.smoothness is not None and facts.smoothness.asserted else ()
 
 
