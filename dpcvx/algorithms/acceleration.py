@@ -49,7 +49,7 @@ def cleared(memory: RecentMoves) -> RecentMoves:
 def accelerated(
     memory: RecentMoves, point: Array, move: Array, length: int
 ) -> tuple[RecentMoves, Array]:
-    """Return the next point, and the memory for the one after it.
+    """Return the memory after this round, and the next point.
 
     Parameters
     ----------

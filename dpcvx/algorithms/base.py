@@ -111,7 +111,7 @@ class Local:
     ----------
     program : LocalProgram
     projector : Projector
-        Projects onto W, and minimizes the terms of the objective that `program.rest` holds.
+        Projector onto W that also minimizes the terms of the objective in `program.rest`.
     exact : ConicProgram or None
         Solver for the objective at zero data over W; None if the method needs none.
     public_gradient : callable
@@ -369,7 +369,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
     @property
     @abc.abstractmethod
     def requirements(self) -> Requirements:
-        """Return the method's requirements, which a plan checks and counts."""
+        """Return the method's requirements on problems and accounting; see `Requirements`."""
 
     def propose(self, facts: PublicFacts) -> Self:
         """Return the algorithm with a number for every parameter that was omitted.
@@ -396,7 +396,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
     def rate(self, program: Program) -> str | None:
         """Return a text for the banner on convergence without noise; None for no text.
 
-        All parameters of the method are numbers then.
+        It is called after `propose`, so that all parameters are numbers.
         """
         return None
 
@@ -429,7 +429,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return server, rounds
 
     def adds(self, k: int) -> bool:
-        """Return whether `receive` uses only the sum of the replies of exchange k, all arrays.
+        """Return whether `receive` needs only the sum of the replies of exchange k, as arrays.
 
         `receive` then gets a single reply, the sum. Each worker adds up its agents' replies first.
         """
@@ -536,7 +536,10 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
 
 class HiddenIterates(Algorithm[S, A]):
-    """Method whose steps never increase distances, so that later noise also hides earlier steps."""
+    """Method whose steps never increase the distance of neighboring runs.
+
+    Then later noise also hides earlier steps.
+    """
 
     needs_last_iterate = False
     # Whether the order in which agents make local updates stays secret.
@@ -560,7 +563,7 @@ class HiddenIterates(Algorithm[S, A]):
         sensitivities : sequence of float
             l2 sensitivities of the agents' gradients.
         clipped : bool
-            Whether clipping may turn the gradients into a field that no convex function has.
+            Whether clipped gradients may be the gradients of no convex function.
         rounds : int
         visible : bool
             Whether the observer sees all iterates, but not which agent computed each of them.

@@ -193,7 +193,10 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
 
     @staticmethod
     def _moved(server: ConsensusServer, rho: float) -> tuple[Array, float]:
-        """Return w by line 5, and the dual residual, the norm of its change times rho."""
+        """Return w (Ryu and Kim, line 5), and the dual residual, rho times the norm of its change.
+
+        The norm counts each component once per holder.
+        """
         program = server.program
         w = _mean(program, joined(server.z) - joined(server.lam) / rho)
         change = np.sqrt(program.holders) * (w - server.w)

@@ -67,7 +67,7 @@ class DecentralizedGradient(NeighborMethod):
         Rule for the weights of ``mixing``; see `dp.networks.build`.
     coordinates : int, optional
         Number of entries that move in a round (72); all entries if omitted. The entries are public
-        and drawn anew for every round. Only these entries of the gradient are released.
+        and drawn anew for every round. Only these entries of the new point are released.
     returned : {"average", "last", "tail", "weighted", None}
         Returned iterate; see `Algorithm`.
 

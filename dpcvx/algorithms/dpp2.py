@@ -102,8 +102,8 @@ class DPP2(SecretPointMethod[Memory]):
     damping : float
         Weight sigma of the differences of x + w between neighbors; 0 for the printed method.
     ratio : float
-        Scale of w divided by the scale of e; 1 as in the paper. With `step` both releases have
-        equal privacy loss, and the error is smaller for small budgets.
+        Scale of w divided by the scale of e; 1 as in the paper. If it equals `step`, both releases
+        have equal privacy loss, and the error is smaller for small budgets.
     smoothness : float, optional
         User-supplied smoothness of objectives without a derived one, for all admissible data. The
         guarantee then marks it as asserted.
@@ -141,7 +141,10 @@ class DPP2(SecretPointMethod[Memory]):
         )
 
     def propose(self, facts: PublicFacts) -> DPP2:
-        """Return the method with network and step sizes filled in; refuse unfit problems."""
+        """Return the method with network and step sizes filled in.
+
+        Refuse constraints and local variables.
+        """
         program = facts.program
         graph = self.network_of(program, self.weights)
         require_open(program, "dp.DPP2")

@@ -1,4 +1,4 @@
-"""Public facts about a run that does not run yet; methods propose their parameters from them."""
+"""Public facts about a planned run; methods propose their parameters from them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Conditions:
         Standard deviation of the noise in one entry of a gradient released in round 1, by agent; 0
         if steps are not noisy, or if their noise depends on the step sizes.
     slope : tuple of float
-        Approximate l2 distance that all data of an agent move a gradient, by agent, from public
-        facts. It is half of the largest effect of all records, or the effect of thirty changes of
-        every entry; 0 if no effect of a change is derived.
+        Approximate l2 norm of the effect of all data of an agent on a gradient, by agent, from
+        public facts. It is half of the largest effect of all records, or the effect of thirty
+        changes of every entry; 0 if no effect of a change is derived.
     release_epsilon : float
         Epsilon per release, on which the papers' step rules depend; infinite without noise.
     split : SplitNoise or None
@@ -142,5 +142,5 @@ class PublicFacts(Protocol):
         ...
 
     def in_turn(self, agents: Sequence[int]) -> PublicFacts:
-        """Return the facts for a method in that only these agents take steps, one at a time."""
+        """Return the facts for steps that only these agents take, one agent at a time."""
         ...

@@ -116,9 +116,9 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         has the same guarantee with them.
     draws : {"known", "secret"}
         With ``order="sampling"``, "known" draws may become known after the run, and "secret" ones
-        stay secret forever. Secret draws need much less noise if every user has one record or few,
-        and nobody may log, bill or tell turns. Iterates may then be seen without their users, with
-        ``plan(..., observer="iterates")``.
+        stay secret forever. Secret draws need much less noise if every user has one record or few.
+        Nobody may then log, bill or disclose whose turn it is. With
+        ``plan(..., observer="iterates")``, iterates may be visible without their users.
     x_first : bool
         Whether the first step updates x, as in the paper's Algorithm 4 and its utility Theorem 9.1.
     returned : {"average", "last", "tail", "weighted", None}
@@ -281,7 +281,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         *,
         visible: bool = False,
     ) -> LastIterate:
-        """Return the constants that `dpcvx.privacy.two_block` defines.
+        """Return the constants of the guarantee by `dpcvx.privacy.two_block`.
 
         They are for the users' objectives times the number of users.
         """
@@ -329,7 +329,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         )
 
     def _certified_smoothness(self, names: Sequence[str], derived: Sequence[float | None]) -> float:
-        """Return the smallest proved smoothness bound; the asserted one if an agent has none."""
+        """Return a smoothness constant for all users, derived or else asserted."""
         largest = max((nu for nu in derived if nu is not None), default=0.0)
         unknown = [name for name, nu in zip(names, derived, strict=True) if nu is None]
         if unknown and self.smoothness is None:
@@ -427,14 +427,11 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         )
 
     def residuals(self, server: GradientADMMServer) -> Residuals:
-        """Return the violation of the coupling, and the norm of the Lagrangian's gradient in x.
-
-        The violation is that of the last y step, before x moves.
-        """
+        """Return the coupling's violation before x moves, and the Lagrangian's gradient in x."""
         return Residuals(server.primal, server.dual, server.mismatch, self._beta)
 
     def conclude(self, server: GradientADMMServer) -> list[Answer]:
-        """Return the last and the averaged x for every user, and y from one more y step."""
+        """Return the last and the averaged x for every user, and y after one more y step."""
         y, _ = server.blocks.y(server.x, server.lam, server.y)
         return self._answers(server, Answer(server.x, server.mean_x), Answer(y, server.mean_y))
 

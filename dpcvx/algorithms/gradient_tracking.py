@@ -92,7 +92,10 @@ class GradientTracking(SecretPointMethod[Tracker]):
         self.check_fields(step=optional(POSITIVE), ratio=POSITIVE, smoothness=optional(POSITIVE))
 
     def propose(self, facts: PublicFacts) -> GradientTracking:
-        """Return the method with network and step size filled in; refuse unfit problems."""
+        """Return the method with network and step size filled in.
+
+        Refuse constraints and local variables.
+        """
         program = facts.program
         graph = self.network_of(program, self.weights)
         require_open(program, "dp.GradientTracking")

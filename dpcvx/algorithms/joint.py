@@ -37,7 +37,7 @@ class Joint:
     start: Array
 
     def rows(self, agent: int, local: sp.sparray) -> sp.csr_array:
-        """Return the columns of a matrix over an agent's vector as columns of the joint vector.
+        """Return a matrix over an agent's vector as a matrix over the joint vector.
 
         Parameters
         ----------
@@ -155,7 +155,7 @@ def with_kept(data: ConeData, program: Program, values: Sequence[Array | None]) 
 
 
 def missed(program: Program, auxiliary: Array) -> dict[str, Array]:
-    """Return the slack of a solution in soft constraints, row by row or cone by cone.
+    """Return the slack of a solution in private constraints with a slack penalty.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def missed(program: Program, auxiliary: Array) -> dict[str, Array]:
     Returns
     -------
     dict of str to ndarray
-        Slacks by the name of the constraint.
+        Slack of each row or cone, by the name of the constraint.
     """
     slacks: dict[str, Array] = {}
     first = 0
@@ -179,16 +179,17 @@ def missed(program: Program, auxiliary: Array) -> dict[str, Array]:
 
 
 def with_directions(data: ConeData, program: Program) -> ConeData:
-    """Return the joint program plus constraints whose recession directions fit all released data.
+    """Return the joint program plus private constraints, to compute recession directions.
 
-    Constraints are left out if private data multiply variables in them.
+    The directions hold for all data. Constraints are left out if private data multiply variables in
+    them.
     """
     pairs = [(limit, limit.tightened.directions()) for limit in program.kept]
     return _beside(data, program, [(limit, part) for limit, part in pairs if part is not None])
 
 
 def _beside(data: ConeData, program: Program, limits: Sequence[tuple[Kept, ConeData]]) -> ConeData:
-    """Return the joint program plus programs for constraints on single agents' variables."""
+    """Return the joint program plus cone programs, each over some variables of one agent."""
     places, free = places_of(program), data.q.size
     parts, columns = [data], [np.arange(free)]
     for limit, part in limits:

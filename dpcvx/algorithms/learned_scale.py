@@ -140,13 +140,13 @@ class LearnScale:
 
     @property
     def sought(self) -> float:
-        """Share v of the records whose gradients the first clip cuts."""
+        """Share v of the records whose gradients exceed the norm that the first counts find."""
         assert self.noise is not None
         return min(14 * self.noise, 0.4)
 
     @property
     def cut(self) -> float:
-        """Share u of the records whose gradients are cut, which the clip follows."""
+        """Target share u of the records whose gradients the clip cuts."""
         assert self.noise is not None
         return min(14 * self.noise, max(0.4, min(0.25 + 3.5 * self.noise, 0.6)))
 
@@ -435,7 +435,7 @@ class Scale:
 
     @property
     def _follows(self) -> float:
-        """Return h: how much a count changes the clip, less if its noise is large."""
+        """Return the exponent h of the clip's update, smaller if the noise of counts is large."""
         assert self.rule.steps is not None
         noise = self._noise(_COUNTED * (1 - self.rule.share) / self.rule.steps)
         return min(_FOLLOWS, _SHAKES / max(noise, 1e-9))
@@ -519,7 +519,7 @@ def _quantile(odds: Array, part: float = 0.5) -> int:
 
 
 def _limit(odds: Array, part: float) -> float:
-    """Return the limit that the searched limit exceeds with this probability, about."""
+    """Return a limit that is too low with about this probability."""
     return 2.0 ** (-max(_quantile(odds, part) - 0.5, 0.0) / 2)
 
 

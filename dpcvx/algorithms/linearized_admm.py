@@ -127,7 +127,7 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
         )
 
     def propose(self, facts: PublicFacts) -> LinearizedADMM:
-        """Return the method with both rules and, for a proposed step, the returned iterate."""
+        """Return the method with penalty, step-size rule and returned iterate filled in."""
         step, output = as_step(self.step), self.returned
         if step is None:
             step, proposed = facts.step(pull=self.pull, updates=self.local_updates)

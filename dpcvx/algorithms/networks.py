@@ -249,8 +249,8 @@ def build(
     Raises
     ------
     ModelError
-        If the graph is not connected or does not name the agents, names repeat, or a matrix does
-        not average over the graph.
+        If the graph is not connected or does not name the agents, names repeat, or a matrix is no
+        mixing matrix of the graph.
 
     Examples
     --------

@@ -75,7 +75,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
     ----------
     regularization : float, optional
         Weight Delta of the quadratic ``Delta/2 ||x - c||^2`` that is added to each agent's
-        objective, around its starting point. Strongly convex objectives need less of it. If
+        objective, around its initial point c. Strongly convex objectives need less of it. If
         omitted, the weight with the least predicted error.
 
     Raises

@@ -75,7 +75,7 @@ class Inbox:
         return _total(self.values - value)
 
     def extremes(self, value: Array) -> tuple[Array, Array]:
-        """Return the least and the largest entries of `value` and the neighbors' values, (m,)."""
+        """Return the entrywise minimum and maximum of `value` and the neighbors' values."""
         least = self.values.min(axis=0, initial=math.inf)
         most = self.values.max(axis=0, initial=-math.inf)
         return np.minimum(least, value), np.maximum(most, value)
@@ -134,7 +134,7 @@ class Inboxes:
         return self._folded(np.add, lambda rank, heard: heard - mine[rank.agents])
 
     def extremes(self, value: Array) -> tuple[Array, Array]:
-        """Return the least and the largest entries in each closed neighborhood, (N, m) each."""
+        """Return the entrywise minimum and maximum in each closed neighborhood, (N, m) each."""
         least, most = (
             self._folded(which, lambda rank, heard: heard) for which in (np.minimum, np.maximum)
         )
@@ -145,7 +145,7 @@ class Inboxes:
         return np.array(np.broadcast_to(value, self.sent.shape)).mean(axis=0)
 
     def _folded(self, join: np.ufunc, term: Callable[[Rank, Array], Array]) -> Array:
-        """Return `term` of all neighbors, joined one after another, for each agent."""
+        """Return, for each agent, the terms of its neighbors, combined by `join` in their order."""
         first, *others = self.network.ranks
         out = term(first, self.sent[first.neighbors])
         for rank in others:

@@ -431,7 +431,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return replace(server, x=with_slacks(program, x), missed=slack)
 
     def decision(self, server: OneShotServer) -> Decision | None:
-        """Return the solution of the model as written; None if it was not solved so."""
+        """Return the solution of the model as written; None without such a solution."""
         return server.decision
 
     def _toward_start(self, server: OneShotServer, slope: Array) -> tuple[OneShotServer, Array]:
@@ -452,7 +452,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
     def _of_moments(
         self, server: OneShotServer, moments: MomentSum, pool: Pool, k: int, replies: Sequence[Any]
     ) -> OneShotServer:
-        """Return the state with the agents' shares; in the next exchange, with the solution."""
+        """Return the state after exchange 0 (shares collected), or after exchange 1 (solved)."""
         if k == 0:
             return replace(server, pool=pool.taken(replies))
         program, places = server.program, server.joint.places
@@ -586,7 +586,7 @@ def _repaired(decision: Decision) -> tuple[str, ...]:
 
 
 def _public(model: WrittenModel) -> tuple[str, ...]:
-    """Return a note on where the released data are, and which of them are released in part."""
+    """Return a note on the use of the released data, and on data released as sums or moments."""
     if not any(model.published):
         return ()
     told = "result.released has the released data; every further use of them costs no privacy"

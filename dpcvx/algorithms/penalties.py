@@ -65,7 +65,7 @@ class Constant:
         check_fields(self, "dp.penalties.Constant", penalty=_PENALTY)
 
     def resolved(self, release_epsilon: float) -> Constant:
-        """Return the rule itself: no constants are open."""
+        """Return the rule itself, because all its constants are numbers."""
         return self
 
     def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
@@ -157,11 +157,11 @@ class ResidualBalancing:
         )
 
     def resolved(self, release_epsilon: float) -> ResidualBalancing:
-        """Return the rule itself: no constants are open."""
+        """Return the rule itself, because all its constants are numbers."""
         return self
 
     def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
-        """Return rho of round t."""
+        """Return rho_t, from the residuals of the previous round."""
         if rho is None:
             return self.penalty
         dual /= self.unit
@@ -210,7 +210,7 @@ class Spectral:
         check_fields(self, "dp.penalties.Spectral", penalty=_PENALTY, threshold=above_one)
 
     def resolved(self, release_epsilon: float) -> Spectral:
-        """Return the rule itself: no constants are open."""
+        """Return the rule itself, because all its constants are numbers."""
         return self
 
     def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:

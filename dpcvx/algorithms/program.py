@@ -154,7 +154,7 @@ class LocalProgram:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def sensitivity(self) -> Sensitivity:
-        """Return the certified gradient sensitivity.
+        """Return the sensitivity of the gradient to the data, derived or asserted.
 
         Raises
         ------
@@ -176,9 +176,9 @@ class LocalProgram:
 
     @property
     def decides(self) -> bool:
-        """Return whether the agent's local variables stay free if all other values are fixed.
+        """Return whether recourse can change the agent's local variables.
 
-        Fixed are its shared variables, and its share of the coupling constraints.
+        It cannot if its shared variables and its share of the coupling determine them.
         """
         if self.shared.size == self.n:
             return False

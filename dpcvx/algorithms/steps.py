@@ -81,7 +81,7 @@ _RATIO = number(lambda v: LEAST_DIVISOR <= v < 1, "between 0 and 1").because(
 @frameless
 @dataclass(frozen=True)
 class Geometric(_Uniform):
-    """``eta_t = first * ratio^(t - 1)``, with a bounded sum of all step sizes.
+    """``eta_t = first * ratio^(t - 1)``, a rule whose step sizes have a bounded sum.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class Geometric(_Uniform):
         return Geometric(self.ratio, 1.0 / L)
 
     def eta(self, t: int) -> float:
-        """Return the step of round t."""
+        """Return the step size eta_t of round t."""
         assert self.first is not None
         return self.first * self.ratio ** (t - 1)
 
@@ -139,7 +139,7 @@ class Smooth(_Uniform):
         return Smooth(L, release_epsilon if self.c is None else self.c)
 
     def eta(self, t: int) -> float:
-        """Return the step of round t."""
+        """Return the step size eta_t of round t."""
         assert self.L is not None and self.c is not None
         return 1.0 / (self.L + math.sqrt(t) / self.c)
 
@@ -171,7 +171,7 @@ class Sqrt(_Uniform):
         return self
 
     def eta(self, t: int) -> float:
-        """Return the step of round t."""
+        """Return the step size eta_t of round t."""
         return self.first / math.sqrt(t)
 
     def __str__(self) -> str:
@@ -211,7 +211,7 @@ class StronglyConvex:
         return replace(self, alpha=moduli[weakest])
 
     def eta(self, t: int) -> float:
-        """Return the step of round t."""
+        """Return the step size eta_t of round t."""
         assert self.alpha is not None
         return 2.0 / (self.alpha * (t + 2))
 
@@ -252,7 +252,7 @@ def step_said(step: float | StepRule | None) -> str:
 
 
 def smooth_constant(program: Program) -> float | None:
-    """Return the largest smoothness constant over the agents, or None if one cannot be derived."""
+    """Return the largest smoothness constant of the agents; None if one cannot be derived."""
     constants = [smoothness(local.form) for local in program.agents]
     finite = [c for c in constants if c is not None]
     return max(finite) if len(finite) == len(constants) else None

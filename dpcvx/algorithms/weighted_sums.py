@@ -36,9 +36,10 @@ _ROTATED, _SAME = 20_000_000, 1e-7
 
 
 def weighted_sums(agent: WrittenAgent) -> sp.csr_array | None:
-    """Return the weights of the sums that a model depends on; None if not fewer than the data.
+    """Return the matrix of weighted sums through which alone a model depends on its data.
 
-    Weights are for entries in units of their largest change; the largest weight of a sum is 1.
+    It is None if there are not fewer sums than data. Entries are in units of their largest change,
+    and the largest weight of each sum is 1.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ class SolverChoice:
 
 
 class Statistic(Protocol):
-    """Statistic that an agent releases once; `dpcvx.sensitivity` has it as `Publication`."""
+    """Statistic that an agent releases once, such as a `Publication` of `dpcvx.sensitivity`."""
 
     @property
     def kind(self) -> str:
@@ -200,7 +200,10 @@ class WrittenModel:
 
     @property
     def limited(self) -> bool:
-        """Return whether a constraint with private data is imposed for released data, unchanged."""
+        """Return whether constraints with private data hold for the released data, without margins.
+
+        The true data may then violate them.
+        """
         return any(what for agent in self.agents for what in agent.called)
 
     @property
@@ -270,7 +273,7 @@ class WrittenModel:
             yield released
 
     def _noise(self, k: int, size: int, draws: Randomness) -> Array:
-        """Return simulated noise with the law of agent k's release noise; it hides nothing."""
+        """Return simulated noise with the law of agent k's noise; it protects no data."""
         u, law = uniform(size, draws) + 2.0**-54, self.laws[k]
         return np.zeros(size) if law is None else law(u, self.deviations[k])
 
@@ -893,7 +896,7 @@ def _put(tree: Any, places: Mapping[int, Any]) -> Any:
 
 
 def _copied(variable: cp.Variable) -> cp.Variable:
-    """Return a copy of a variable, so that solving does not set the value of the user's one."""
+    """Return a copy of a variable, so that solving does not set the user's variable."""
     return cp.Variable(variable.shape, name=variable.name(), **_kinds_of(variable))
 
 
@@ -965,7 +968,7 @@ def _symmetric(rows: Any) -> cp.Expression:
 
 
 def _grouped(data: ConeData) -> Iterator[tuple[str, int]]:
-    """Yield kind and size of each cone in order; all equalities are one, all inequalities too."""
+    """Yield the kind and size of each cone, with all equalities, and all inequalities, as one."""
     if data.cones.zero:
         yield "zero", data.cones.zero
     if data.cones.nonneg:

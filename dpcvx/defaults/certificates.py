@@ -2,9 +2,9 @@
 
 No proof rests on this search. The symbols are those of `dpcvx.privacy.contraction`, and a turn is
 one user's step. A sweep finds the multipliers of all rounds, backward from the end. The first sweep
-minimizes the loss of a turn at each round. Each later sweep minimizes the form P at the differences
-that a run with the shifts of the previous sweep would reach. Contracting norms are solutions of one
-small semidefinite program for each rate.
+minimizes, at each round, the loss of a turn. Each later sweep minimizes the quadratic form
+:math:`P_t` on average over differences of two runs, which follow from the shifts of the previous
+sweep. Contracting norms are solutions of one small semidefinite program for each rate.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ _DIGITS = 6
 
 
 def certificate(iteration: Iteration, rounds: int) -> Certificate | None:
-    """Return a certificate of the loss that rounds after a turn hide; None if none is found.
+    """Return a certificate that bounds the privacy loss of a turn; None if none is found.
 
-    The effort does not depend on the clock. The search covers at most 16 distinct singular values
-    and 200 rounds.
+    The bounds depend on the number of rounds after the turn. The effort does not depend on the
+    clock. The search covers at most 16 distinct singular values and 200 rounds.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def _sweep(
 
 
 def _believed(form: Form, W: Array, multipliers: Array) -> tuple[float, float, Array | None]:
-    """Return rounded multipliers near these, and the form P that they prove; else None for P."""
+    """Return rounded multipliers near these, and the form P that they prove (None without any)."""
     users = public = 0.0
     for factor in (1.0, 1.03, 1.3, 3.0):
         users, public = (float(f"{factor * v:.{_DIGITS}g}") for v in multipliers)
@@ -243,7 +243,10 @@ def _goals(form: Form, iteration: Iteration, forms: Forms, weights: Array) -> li
 
 
 def _best_pair(form: Form) -> float | None:
-    """Return the multiplier of the last two rounds that minimizes the loss of a turn before."""
+    """Return the multiplier of the last two rounds that minimizes the loss of a turn before them.
+
+    None if no multiplier is found.
+    """
 
     def cost(z: Array) -> float:
         right, sums = form.last_pair(float(np.exp(z[0])))
@@ -258,7 +261,7 @@ def _best_pair(form: Form) -> float | None:
 
 
 def _contractions(form: Form, iteration: Iteration) -> Iterator[ContractingNorm]:
-    """Yield the norm with the least size kappa of a turn for each rate of contraction."""
+    """Yield, for each rate of contraction, the norm with the least size kappa of a turn."""
     search = _Norms(form)
     for rho in _RATES:
         norm = search.norm(rho)

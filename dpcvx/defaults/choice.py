@@ -446,7 +446,7 @@ def substitutes(
 def _small(name: str, agent: Agent, by_moments: bool) -> bool:
     """Return whether noise of the size of one change is small next to an agent's data.
 
-    With `by_moments`, it may be small only next to the records' second moments.
+    For records, with `by_moments`, it is compared with their second moments.
     """
     if all(isinstance(private.adjacency, Within) for private in agent.private):
         return True
@@ -466,7 +466,7 @@ def _as_written(problem: Declaration, request: Selection, noisy: bool) -> tuple[
 
 
 def _limited(request: Selection, noisy: bool) -> Selection:
-    """Return the request for problems with private data in constraints: release="once"."""
+    """Return the request for problems with private data in constraints, with release="once"."""
     if request.release is None and noisy:
         request = replace(request, release="once").chosen(
             "release", 'release="once": constraints contain private data'
@@ -656,8 +656,9 @@ def _stepped(
 ) -> Selection | None:
     """Return the request with staircase noise if its error is much smaller; else None.
 
-    This needs a one-time release in that one change moves a single number, and a large epsilon.
-    Staircase noise composes worse with later runs on the data, so a small advantage is not enough.
+    This needs a large epsilon, and a one-time release of a statistic that changes in a single
+    number. Staircase noise composes worse with later runs on the data, so a small advantage is not
+    enough.
 
     Parameters
     ----------
@@ -701,7 +702,7 @@ def _errors(study: Study, agents: Agents, once: bool) -> list[Error | None]:
 
 
 def _ratio(first: Sequence[Error | None], second: Sequence[Error | None]) -> tuple[float, str]:
-    """Return the ratio of the errors of two kinds of noise, and the name of the error compared.
+    """Return the ratio of the errors of two kinds of noise, and the name of the compared error.
 
     The ratio is 1 if there is no noise.
     """

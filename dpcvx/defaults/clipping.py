@@ -82,7 +82,7 @@ def with_clips(study: Study, distance: float) -> ClippedProblem | None:
     ----------
     study : Study
     distance : float
-        Approximate distance from the start to the optimum.
+        Approximate distance from the initial point to the optimum.
     """
     by_agent = once_per_kind(
         study.program.agents,
@@ -160,7 +160,7 @@ def beside_penalties(study: Study, lengths: Sequence[float | None], distance: fl
     lengths : sequence of (float or None)
         Clipping norms, by agent; None without a clip.
     distance : float
-        Approximate distance from the start to the optimum.
+        Approximate distance from the initial point to the optimum.
     """
     agents = study.program.agents
     bounded = [

@@ -72,7 +72,7 @@ class Stake:
     bends: bool = False  # whether `rows` depend on the variables
 
     def length(self, noise: Array) -> float:
-        """Return the standard deviation of the rows for noise N Y in the data, Y of variance 1."""
+        """Return the l2 norm of the rows' standard deviations for noise N Y, Y of variance 1."""
         return float(np.linalg.norm(self.rows @ noise))
 
 

@@ -1,7 +1,7 @@
 """Minimization of many smooth functions as a batch by L-BFGS (Liu and Nocedal, 1989).
 
-Every function has a row of its own. No computation mixes rows, so that the result of a row equals,
-bit by bit, its result alone.
+Every function has a row of its own. No computation mixes rows, so no bit of a row's result depends
+on the other rows.
 """
 
 from __future__ import annotations

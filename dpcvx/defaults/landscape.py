@@ -253,7 +253,8 @@ def _natural(
 ) -> float:
     """Return the approximate distance to the optimum from slopes, curvatures and values.
 
-    It is infinite if these do not bound it. The bounds of the sets enter only as a lower scale.
+    It is infinite if these do not bound it. `bounds` only help to judge whether `value` is
+    informative.
     """
     if slope <= 0:
         return math.inf

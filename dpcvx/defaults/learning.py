@@ -70,7 +70,7 @@ def may_learn(request: Selection) -> bool:
     """Return whether a run of the user's method may learn the scale by default.
 
     This holds for `FederatedGradient` with ``sharing=`` and without a step size. Users must name
-    the method to get secure aggregation, so a named method does not mean chosen steps.
+    this method to get secure aggregation, so naming it says nothing about its step sizes.
     """
     method = request.algorithm
     if not isinstance(method, FederatedGradient) or method.sharing is None:

@@ -97,7 +97,7 @@ class NoisyRounds:
 
 
 def best_rounds(problem: Declaration, study: Study, request: Selection) -> NoisyRounds | None:
-    """Return the number of rounds and the noise of least predicted error; None if not predicted.
+    """Return the rounds and the noise of the least predicted error; None without a prediction.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def _runs_away(agent: AgentPlan) -> bool:
 
 
 def _nearly_best(options: list[NoisyRounds]) -> NoisyRounds:
-    """Return the fewest rounds with nearly the least predicted error."""
+    """Return the option with the fewest rounds among those with nearly the least error."""
     several = sorted(options, key=lambda option: option.rounds)
     gaps = [option.predicted().gap for option in several]
     nearly = _NEARLY_BY_BOUNDS if several[0].scene.smoothness is None else _NEARLY

@@ -88,7 +88,7 @@ def predicted(
     pull: float = 1.0,
     outputs: Sequence[Output] = ("last", "tail", "average", "weighted"),
 ) -> Prediction:
-    """Return the step size of noisy gradient descent with the least predicted suboptimality.
+    """Return the prediction for noisy gradient descent with the best step size and iterate.
 
     Parameters
     ----------

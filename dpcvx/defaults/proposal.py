@@ -154,7 +154,7 @@ def _once(needs: Requirements) -> bool:
 
 
 def _averaged(plan: Terms) -> tuple[Choice, ...]:
-    """Return a choice text if the plan averages the objective over scenarios, else ()."""
+    """Return the choice to average the objective over scenarios, if the plan does; else ()."""
     method, model = plan.algorithm, plan.program.model
     if model is None or not plan.noisy or not isinstance(method, OneShot):
         return ()

@@ -87,7 +87,7 @@ def of_releases(agents: Agents, stand_ins: StandIns) -> Remark:
     Parameters
     ----------
     agents : tuple of AgentPlan
-        Agents with their publications.
+        Agents with the statistics that they release once.
     stand_ins : mapping of str to sequence of (ndarray or None)
         Public proxy data of each private object, by the agent's name; None without proxy data.
     """
@@ -178,8 +178,8 @@ def of_one_value(agents: Agents, stand_ins: StandIns) -> Remark:
     Objective perturbation adds <b, x> to an objective G with strong convexity mu, its quadratic
     included. Let x minimize the sum and x* minimize G, on the agent's set. Then
     :math:`G(x) - G(x^*) \le \langle b, x^* - x\rangle - \mu \|x - x^*\|^2/2 \le
-    \|b\|^2 / (2 \mu)`, by the conditions of optimality at x. The length of b has the law
-    Gamma(n, s) in the norm of its term, which is at least its l2 norm.
+    \|b\|^2 / (2 \mu)`, by the conditions of optimality at x. The norm of b that the mechanism
+    uses is at least its l2 norm, and has the law Gamma(n, s).
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ def noise_over_signal(agents: Agents, stand_ins: StandIns) -> tuple[float, Agent
     Parameters
     ----------
     agents : tuple of AgentPlan
-        Agents with their publications.
+        Agents with the statistics that they release once.
     stand_ins : mapping of str to sequence of (ndarray or None)
         Public proxy values, as for `of_releases`.
     """

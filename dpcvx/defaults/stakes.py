@@ -244,7 +244,7 @@ def margin_shares(program: Program, agents: Agents, stakes: Stakes) -> list[list
     ----------
     program : Program
     agents : tuple of AgentPlan
-        Agents with their publications.
+        Agents with the statistics that they release once.
     stakes : tuple of tuple of Stake
         Costs of the margins of a constraint's parts, by constraint; empty if unknown.
     """

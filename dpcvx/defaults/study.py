@@ -169,9 +169,9 @@ def toward_proxy(
     Parameters
     ----------
     agents : tuple of AgentPlan
-        Agents with their publications.
+        Agents with the statistics that they release once.
     around : sequence of Response
-        Response around each agent.
+        Response of the problem to noise from each agent.
     proxies : mapping of str to sequence of (ndarray or None)
         Proxy data of each private object, by the agent's name.
     """
@@ -228,9 +228,9 @@ def slope_noise(program: Program, agents: Agents, around: Sequence[Response]) ->
     ----------
     program : Program
     agents : tuple of AgentPlan
-        Agents with their publications.
+        Agents with the statistics that they release once.
     around : sequence of Response
-        Response around each agent.
+        Response of the problem to noise from each agent.
     """
     if program.kept or not _together(around):
         return None

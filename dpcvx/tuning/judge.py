@@ -31,7 +31,7 @@ _NEGLIGIBLE = 1e-6
 
 @contextmanager
 def values_kept(problem: Declaration) -> Iterator[None]:
-    """Context that restores the values of variables and dual variables at its end."""
+    """Context manager that restores the values of variables and dual variables at its end."""
     duals = [dual for constraint in problem.constraints for dual in constraint.dual_variables]
     before = [(leaf, leaf.value) for leaf in (*problem.variables(), *duals)]
     try:

@@ -281,7 +281,7 @@ class Ranking(Generic[P]):
 def searching(
     problem: Declaration, planned: Planner[P], request: SearchRequest
 ) -> Iterator[Search[P]]:
-    """Context with a search and a progress line, which restores variables' values at its end.
+    """Context manager that provides a search with a progress line, and restores variables' values.
 
     A warning says if the initial point is already optimal, so that all settings are equal.
     """

@@ -104,7 +104,7 @@ class Setting:
     decaying : bool
         Whether the noise decreases from round to round like the distance to the optimum.
     step, penalty : float
-        Factor on the plan's default step and penalty, as a power of three.
+        Exponents k: the plan's default step and penalty are multiplied by ``3**k``.
     falling : bool or None
         Whether step sizes decrease like the inverse root of the round, with an equal mean; None
         for the plan's default.
@@ -396,7 +396,10 @@ class PlanTrial(Generic[P]):
 
     @property
     def judged(self) -> list[float]:
-        """Gaps of the first iterate in `values`; the plan's returned one in final comparisons."""
+        """Gaps of the first iterate in `values`.
+
+        In final comparisons, this is the iterate that the plan returns.
+        """
         return next(iter(self.values.values()), [])
 
     @property

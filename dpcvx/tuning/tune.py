@@ -178,8 +178,8 @@ class Tradeoff:
     def plot(self, ax: Axes | None = None) -> Figure:
         """Draw median and quartiles against epsilon, with no data at all and no noise as lines.
 
-        If constraints contain private data, a panel below shows the share of runs that break one,
-        with intervals that hold it with probability 0.95, and the promised bound.
+        If constraints contain private data, a panel below shows the share of runs that violate one,
+        with 95 % confidence intervals, and the promised bound.
 
         Parameters
         ----------
