@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -415,3 +416,44 @@ def test_a_first_run_counts_by_what_all_others_know_of_its_noise():
     expected = adaptive.price(total, 4 * 0.5, 1e-6, pooled=False)
     assert book.spent_against_all() == expected
     assert expected.epsilon > adaptive.price(total, 0.5, 1e-6, pooled=False).epsilon
+
+
+# -- further runs under a new budget
+
+
+PLANNED = Composition().with_gaussian(10.0, 5)
+
+
+def test_a_further_run_is_committed_to_the_first_one_as_planned():
+    fresh = account(2.0, 1e-6, Composition().with_gaussian(3.0))
+    empty = account(1.0, 1e-6, PLANNED)
+    assert empty.continued(fresh).committed is None
+    group = dataclasses.replace(empty, share=2)
+    assert group.continued(dataclasses.replace(fresh, share=2)).committed == PLANNED.mu2_bound
+    second = charged(empty, NORMAL, 1).continued(fresh)
+    assert second.committed == PLANNED.mu2_bound and second.budget == fresh.budget
+    assert charged(second, NORMAL, 1).continued(fresh).committed == PLANNED.mu2_bound
+
+
+def test_accounts_of_a_group_are_within_the_budget_of_a_further_run():
+    member = dataclasses.replace(
+        charged(account(5.0, 1e-6), NORMAL, 3), share=2, committed=PLANNED.mu2_bound
+    )
+    less = Budget(1e-3, 1e-6, Composition())
+    member.require_group()
+    with pytest.raises(dp.BudgetError, match="'bob'"):
+        dataclasses.replace(member, budget=less).require_group()
+    for change in ({"share": 1}, {"committed": None}, {"budget": None}):
+        dataclasses.replace(member, **{"budget": less, **change}).require_group()
+
+
+@pytest.mark.parametrize("times", [1, 7, 40, 2000])
+def test_a_refusal_writes_the_least_budget_that_covers_what_was_asked(times):
+    """With three digits, rounded up."""
+    book = account(1e-3, 1e-6)
+    error = book.refusal(NORMAL, times)
+    (written,) = re.findall(r"noise_multiplier=10\), epsilon=([^,]+), delta=1e-06\)", str(error))
+    needed = Composition().with_gaussian(10.0, times).price(1e-6).epsilon
+    assert needed <= float(written) <= 1.011 * needed
+    few = str(book.refusal(NORMAL, times, rounds=(2, 5)))
+    assert "noise_multiplier=10), rounds=2, epsilon=0.001, delta=1e-06" in few

@@ -1,5 +1,7 @@
 """The gate refuses what would leave otherwise than it was charged."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,8 @@ import dpcvx as dp
 from dpcvx.privacy.accounts import Account
 from dpcvx.privacy.mechanism import Calibrated
 from dpcvx.privacy.randomness import source_for, together
-from dpcvx.run.gate import Charge, PrivacyGate, Release, entry_for
+from dpcvx.privacy.split_noise import SplitNoise
+from dpcvx.run.gate import Charge, PrivacyGate, Release, charge_for, entry_for
 from tests.helpers import Words
 from tests.spies import gate_of_one, release
 from tests.steps import AMPLE, GAUSS
@@ -102,3 +105,16 @@ def test_agents_without_a_charge_are_in_no_ledger_and_keep_their_exact_values():
     assert lines.charged == [("a0", "gradient")]
     assert [line[0] for line in lines.released] == ["a0", "a2"]
     assert lines.released == [("a0", values[0].tolist()), ("a2", values[2].tolist())]
+
+
+def test_an_answer_that_one_change_cannot_move_is_public_unless_rounding_says_so():
+    facts, public = SimpleNamespace(name="bob"), object()
+    split = Calibrated(GAUSS, 2.0, split=SplitNoise(5, 1, 2.0**-12, 1.0))
+    for noise, expected in ((Calibrated(GAUSS, 2.0), None), (split, split.grid(0.0, 2))):
+        for state, bound, matters in ((None, 1.0, True), (public, 0.0, False)):
+            query = SimpleNamespace(released="gradient", matters=lambda _, answer=matters: answer)
+            found = charge_for(facts, (1, 1), query, 2, noise, state, bound)
+            assert found == (expected, None)
+        query = SimpleNamespace(released="gradient", matters=lambda state: state is public)
+        with pytest.raises(dp.PrivacyError, match="too small for a floating-point number"):
+            charge_for(facts, (1, 1), query, 2, noise, public, 0.0)
