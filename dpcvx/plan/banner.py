@@ -315,8 +315,8 @@ def argument(sensitivities: Sequence[Sensitivity]) -> str:
             "on them: grad = h(x) + J(x) d. Changing them moves it by J(x) times the change, with "
             "J at the point of each step."
         )
-    enters: dict[str, tuple[list[str], list[str]]] = {}  # what bounds a change: records, atoms
-    once: dict[int, list[str]] = {}  # some take milliseconds: by what agents share that are alike
+    enters: dict[str, tuple[list[str], list[str]]] = {}  # by reason of a bound: records, atoms
+    once: dict[int, list[str]] = {}  # by id of shared bounds: texts may take milliseconds
     for sensitivity in derived:
         if id(sensitivity.bounds) not in once:
             once[id(sensitivity.bounds)] = [

@@ -1,16 +1,16 @@
 r"""Composition of releases into one guarantee, and calibration of noise to a total budget.
 
-Events are counted by their noise multiplier: the scale of the noise divided by the sensitivity of
-what is released, under the declared adjacency. All-Gaussian sequences compose exactly: together
-they are one Gaussian mechanism of parameter :math:`\mu^2 = \sum_k m_k^{-2}`. Sequences with Laplace
-noise are bounded by the sum of their pure epsilons and by the privacy loss distribution of
-``dp_accounting`` (Gaussians merged first); the smaller valid figure is stated, with its name. If
-there are too many releases for a loss distribution, each counts as the Gaussian mechanism that
-hides no more than it does (`gaussian.laplace_mu`).
+Releases are counted by their noise multiplier: the noise scale divided by the sensitivity of the
+released value, under the declared neighboring relation. All-Gaussian sequences compose exactly:
+together they are one Gaussian mechanism of parameter :math:`\mu^2 = \sum_k m_k^{-2}`. Sequences
+with Laplace noise are bounded by the sum of their pure epsilons and by the privacy loss
+distribution of ``dp_accounting`` (Gaussians merged first); the smaller one is returned with its
+name. If there are too many releases for a loss distribution, each counts as the Gaussian mechanism
+that hides no more than it does (`gaussian.laplace_mu`).
 
-Releases with staircase noise are counted by their pure epsilon alone, which is added to what all
-others cost; or each as the Gaussian mechanism that hides no more than any release of that epsilon
-(`gaussian.pure_mu`).
+Releases with staircase noise are counted by their pure epsilon alone, which is added to the
+epsilon of all other releases; or each counts as the Gaussian mechanism that hides no more than any
+release of that epsilon (`gaussian.pure_mu`).
 
 A vector released with Laplace noise of multiplier m in l1 is counted as one scalar release of
 multiplier m. This is an upper bound: for two coordinates that share the sensitivity as a + b, with
@@ -475,7 +475,7 @@ def check_epsilon(epsilon: float | None) -> None:
 
 def _checked(multiplier: float, count: int = 1) -> float:
     multiplier = float(multiplier)  # numpy numbers of few bits overflow when squared
-    # The range keeps the square, and sums of its inverse, inside floating point.
+    # In this range, squares and sums of inverse squares do not overflow.
     if not (math.isfinite(multiplier) and _SMALLEST <= multiplier <= 1 / _SMALLEST):
         raise PrivacyError(
             f"A noise multiplier of {show(multiplier)} cannot be accounted for: it must be a "

@@ -1,4 +1,4 @@
-"""One agent's account: an entry per release, written before the value leaves the agent."""
+"""One agent's privacy account: it records each release before the value leaves the agent."""
 
 from __future__ import annotations
 
@@ -309,7 +309,7 @@ class Account:
         Raises
         ------
         BudgetError
-            If the account is one of a group, and the budget does not cover what it holds.
+            If the account belongs to a group, and the new budget does not cover its losses.
         """
         if self.share == 1 or self.committed is None or self.budget is None:
             return

@@ -1,8 +1,9 @@
 r"""Certificates of amplification by iteration: numbers that prove a bound, verified here.
 
-`two_block` describes the iteration, in the notation of Chan, Xie and Zhao. Its bounds follow from
-one norm, which is fixed for all problems. This module takes numbers for one problem, from any
-solver, and refuses them unless they prove exactly the bounds that they state.
+`two_block` describes the iteration, in the notation of Chan, Xie and Zhao, and derives its bounds
+from one norm, which is fixed for all problems. This module takes numbers for one problem, from any
+solver, and refuses them unless they prove exactly the bounds that they state. A user's *turn* is an
+iteration with the user's gradient.
 
 **Differences of two runs.** Write :math:`\xi = dx`, :math:`\omega = A^+ (d\lambda/\beta - A dx)`,
 :math:`r = A^+ B\,dy` and :math:`e = \eta\, d\nabla f`, in the singular vectors of A, which has
@@ -135,7 +136,7 @@ class Iteration:
 
 @dataclass(frozen=True)
 class HiddenRounds:
-    """Multipliers of rounds that hide a turn, backward from the end, with the stated bounds."""
+    """Multipliers of the rounds after a user's turn, backward from the end, with stated bounds."""
 
     multipliers: Multipliers  # (t_F, t_G) of each round
     losses: tuple[float, ...]  # g_K for increasing numbers K of rounds, starting at the end
@@ -155,7 +156,7 @@ class ContractingNorm:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Numbers that prove how much later iterations hide a turn; public, and verified before use."""
+    """Numbers that prove how far later iterations hide a user's turn; public, and verified."""
 
     last: tuple[HiddenRounds, ...]  # x is released
     state: tuple[HiddenRounds, ...]  # (x, lambda) is released
@@ -164,14 +165,14 @@ class Certificate:
 
 @dataclass(frozen=True, eq=False)
 class Proved:
-    """Proved losses of one turn, in the unit ``(eta Delta)^2 / (2 sigma^2)``."""
+    """Proved privacy losses of one user's turn, in units of ``(eta Delta)^2 / (2 sigma^2)``."""
 
     last: Array  # if x is released: bounds by the number of rounds after the turn, from 0
     state: Array  # if (x, lambda) is released: bounds by the number of rounds
     contractions: tuple[tuple[float, float], ...]  # rho and kappa
 
     def hides(self, after: int) -> bool:
-        """Return whether `after` rounds reduce the loss of a turn by at least 1 %."""
+        """Return whether `after` later rounds reduce the loss of a user's turn by at least 1 %."""
         return bool(self.of_last(np.array([after]))[0] < 0.99 * self.last[0])
 
     def of_last(self, after: NDArray[np.int64]) -> Array:

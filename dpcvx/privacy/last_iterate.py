@@ -5,7 +5,8 @@ over a run, and collects the constants of a model. The bounds are proved for rea
 Unreleased iterates are computed in floating point, on a grid of 2^-24 of the noise. The last
 iterate is released on this grid too, which depends on no private data.
 
-Amplification by iteration: the iterations after a use of a user's gradient reduce its loss.
+Amplification by iteration: the iterations after a user's turn (an iteration with the user's
+gradient) reduce the loss of this turn.
 
 The losses of several uses of one user do not add up if each use is amplified up to the end. With A
 = [1 0], f = 0 and p passes over n users, the second coordinate has p shifts under np noises. Their
@@ -493,7 +494,7 @@ class Sampled:
     """Loss of any single user if each iteration draws its user uniformly at random.
 
     It is not in the paper. The uses compose as if the iterate before each next use were released,
-    and the Renyi divergence is that of the mixture over the draws, which may become known.
+    and the bound is the Renyi divergence of the mixture over the draws, which may become known.
 
     Attributes
     ----------

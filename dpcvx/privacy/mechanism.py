@@ -529,7 +529,7 @@ class Calibrated:
         noise = self._noise(grid, values.shape[1], streams)
         if self.split is not None:
             # Not clipped: any change to one agent's summand must be visible in the sum alone.
-            with np.errstate(all="ignore"):  # a warning would tell something about the values
+            with np.errstate(all="ignore"):  # a warning would reveal something about the values
                 terms = residues(np.rint(values / grid.width))
             return np.asarray(grid.width * residues(terms + noise), dtype=np.float64)
         return np.asarray(grid.width * (on_grid(values, grid) + noise), dtype=np.float64)

@@ -2,13 +2,13 @@ r"""Noise without floating-point holes: exact continuous noise, rounded to integ
 
 A release has the form :math:`\gamma (a + \operatorname{round}(s Y))` with a an integer vector (the
 value on a grid of width gamma) and Y a continuous normal or Laplace variable. Because a is an
-integer, this equals :math:`\gamma \operatorname{round}(a + s Y)`: rounding of the ideal continuous
-mechanism, so its guarantee carries over without any correction, and the attack of Mironov (2012) on
-floating-point noise has nothing to hold on to.
+integer, this equals :math:`\gamma \operatorname{round}(a + s Y)`, a rounding of the ideal
+continuous mechanism. The guarantee of the latter therefore holds without correction, and the attack
+of Mironov (2012) on floating-point noise does not apply.
 
 The integer round(s Y) therefore has to be exact. It is computed in floating point from random words
-together with a bound of the error; where the bound leaves two integers possible, the variable is
-recomputed with more random bits and more digits until one is left.
+together with a bound of the error. If the bound leaves two integers possible, the variable is
+recomputed with more random bits and digits until only one is possible.
 
 *Staircase noise* (Geng and Viswanath, 2016) hides one number, and is drawn on the integers
 themselves. Let one change move the number on the grid by at most D steps. An integer z has the
@@ -179,7 +179,7 @@ def normal_rows(scale: float, size: int, sources: Streams) -> Integers:
     # 4 to the sine, and the product with the scale adds 1.
     with np.errstate(divide="ignore"):
         uniform, unseen = _uniform(u)
-        radius = np.sqrt(0.0 - 2.0 * np.log(uniform))  # not -0.0, which errors divide by
+        radius = np.sqrt(0.0 - 2.0 * np.log(uniform))  # not -0.0: error bounds divide by it
         error = radius * _ERROR + (2.0**-51 + unseen) / radius
     double = 2.0 * radius / (1.0 + t * t)
     np.subtract(double, radius, out=value[0])

@@ -1,8 +1,9 @@
 r"""Secret draws: privacy loss of rounds that draw their user at random and hide the draw.
 
-`last_iterate` composes the losses of rounds whose users may become known. Here every round draws
-its user uniformly from N, independently, and an observer never learns the draws. `two_block`
-describes the iteration, and `contraction` the norm that makes rounds contractions.
+A user's *turn* is a round with the user's gradient. `last_iterate` composes the losses of turns
+that may become known. Here every round draws its user uniformly from N, independently, and an
+observer never learns the draws. `two_block` describes the iteration, and `contraction` the norm
+that makes rounds contractions.
 
 **One round (T1).** Given all earlier iterates, the state is fixed and the new x has the
 distribution :math:`P = (1 - q) R + q A` under one data set and :math:`Q = (1 - q) R + q A'` under
@@ -29,9 +30,9 @@ rounds is at most its T-fold composition (Zhu, Dong and Wang 2022). The proof us
 nor smoothness nor an exact y step. All iterates may be released, without their users.
 
 **Hidden iterates (T3).** Let `contraction` prove a norm with :math:`(\rho, \kappa)`, and let only
-(x, lambda) after T rounds be released. For K <= T, n = K // 2, o = 1 if K is odd and 0
-otherwise, and a share :math:`\theta` of the variance, the loss is at most that of K rounds (1) with
-:math:`\mu / \sqrt\theta` and :math:`w / \sqrt\theta`, and of one Gaussian mechanism with
+(x, lambda) after T rounds be released. For K <= T, n = K // 2, o = 1 if K is odd and 0 otherwise,
+and a share :math:`\theta` of the variance, the loss is at most the composed loss of K rounds (1)
+with :math:`\mu / \sqrt\theta` and :math:`w / \sqrt\theta` and one Gaussian mechanism with
 
 .. math::
     \mu^2 = \frac{(\eta \Delta / \sigma)^2}{1 - \theta}
@@ -119,7 +120,7 @@ class Draws:
     users, rounds : int
         Number N of users and T of rounds.
     turn : float
-        Sensitivity of a round's mean to the drawn user's data (mu), in noise standard deviations.
+        Sensitivity of a turn's mean to the user's data (mu), in noise standard deviations.
     apart : float or None
         Largest distance between two users' means over `turn`, at least 1, if the draws stay secret.
         None if draws and all iterates become known.

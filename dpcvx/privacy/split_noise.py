@@ -1,17 +1,18 @@
-r"""Distributed noise: split over agents whose values are seen in sum only.
+r"""Distributed noise: every agent adds a part of the noise that the sum of all values needs.
 
 N agents form sums by secret sharing, and at most c of them collude with the server. The coalition
 learns only the sum of the N - c other messages, so only this sum needs the noise. Let one change
 move the message of agent i by at most :math:`\Delta_i` in l2, on a grid of width :math:`\gamma`
 (rounding to the grid included), and let it need the noise multiplier :math:`m_i`. If every agent
 adds, to all entries, integers ``round(s Y)`` with Y standard normal and
+
 .. math:: \gamma s = \max_i(m_i \Delta_i) / \sqrt{N - c},
 
-then the sum of the N - c others is, but for a factor of :math:`1 \pm \tau` in the probability of
 then the sum of the N - c others is a rounded normal release of multiplier :math:`m_i` or more, up
 to a factor of :math:`1 \pm \tau` in the probability of each of its values. This holds for every
 agent i whose data change. Everyone follows the protocol; an agent that omits its noise counts among
 the c.
+
 *The factor.* ``round(a + s Y)``, a an integer, has at integers the density of a + s Y + U, with U
 uniform on [-1/2, 1/2]. Adding up k + 1 of them convolves their densities over the integers, where
 a + s Y + U of k + 1 terms would be convolved over the reals. By Poisson summation the difference is
@@ -24,15 +25,16 @@ a mixture of normal densities of variance :math:`s^2 k / (k + 1)` times their in
 
 It changes (epsilon, delta) of n values to :math:`(\epsilon + n \log\frac{1 + \tau}{1 - \tau},
 (1 + \tau)^n \delta)`. For s of 8 or more, :math:`\tau < 3 N e^{-631}`: with fewer than 1e100 agents
-and values, less than 1e-70 of the smallest budget, where calibration leaves 1e-11 of it.
+and values, this change is less than 1e-70 of the smallest budget, and calibration leaves a margin
+of 1e-11 of the budget.
 
 *Queries that follow from earlier sums.* The grid and the noise part :math:`s_t` of a round are
 fixed before the first round. The queries of round t may depend on all earlier sums. Given
 everything that a coalition has seen before, these queries are fixed functions, and their noise is
 independent of the past. Let every such query move by at most :math:`\Delta_i`. The sum of round t
-is then again, but for its factor, a rounding of one normal release of multiplier :math:`m_i s_t /
-s_1`. So the likelihood ratio of a whole transcript is a product of conditional ratios. Each of
-these is that of a normal release, times a number between :math:`((1 - \tau) / (1 + \tau))^{n_t}`
+is then again, up to its factor, a rounded normal release of multiplier :math:`m_i s_t / s_1`. So
+the likelihood ratio of a whole transcript is a product of conditional ratios. Each of these is the
+likelihood ratio of a normal release, times a number between :math:`((1 - \tau) / (1 + \tau))^{n_t}`
 and its inverse for the :math:`n_t` numbers of round t. No answer changes the multiplier. Adaptive
 composition gives the statement above with :math:`n = \sum_t n_t`.
 
@@ -40,8 +42,8 @@ composition gives the statement above with :math:`n = \sum_t n_t`.
 sends, for every query. A coordinator may send different queries to different agents. It then sees
 sums with the same noise, and entries that an agent does not send keep their masks.
 
-*All others together* see the sum without one agent's noise, and thereby what this agent sent: one
-normal release of a multiplier that is smaller by :math:`\sqrt{N - c}`.
+*All other agents together* can subtract their messages from the sum, and so learn one agent's
+message: a normal release whose multiplier is smaller by a factor :math:`\sqrt{N - c}`.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ LEAST = 8.0
 # Sums are taken modulo 2**52, so that every residue is exact as a float.
 BITS = 52
 _MODULUS = 2.0**BITS
-# Standard deviations of an agent's noise for which sums have room.
+# Number of noise standard deviations that the range of sums leaves room for.
 _ROOM = 12.0
 
 
@@ -232,7 +234,7 @@ def departure(parties: int, scale: float) -> mpmath.mpf:
 
 def residues(steps: Array) -> Array:
     """Return integers modulo 2**52, in the range around 0; 0 for values that are not finite."""
-    with np.errstate(invalid="ignore"):  # a warning would tell something about the values
+    with np.errstate(invalid="ignore"):  # a warning would reveal something about the values
         rest = np.fmod(steps, _MODULUS)
         rest = rest - _MODULUS * np.floor(rest / _MODULUS + 0.5)
     return np.where(np.isfinite(rest), rest, 0.0)

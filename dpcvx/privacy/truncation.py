@@ -1,22 +1,22 @@
-r"""Truncated noise: drawn again until no entry exceeds a limit, and its privacy loss.
+r"""Truncated noise, which is redrawn until no entry exceeds a limit: privacy loss and quantiles.
 
-Let M be a release with noise of all lengths, (epsilon, delta_0)-DP, and M' the same with its noise
-conditioned on being within the limit, which it is but for a probability tau. Conditioning moves the
-probability of any event by at most tau: :math:`P(A \mid B) - P(A) = P(B^c) (P(A \mid B) - P(A \mid
-B^c))`. So, for neighbors d and d',
+Let M be a release with unlimited noise, (epsilon, delta_0)-DP, and M' the release with its noise
+conditioned on being within the limit. Unlimited noise exceeds the limit with probability tau.
+Conditioning moves the probability of any event by at most tau: :math:`P(A \mid B) - P(A) = P(B^c)
+(P(A \mid B) - P(A \mid B^c))`. So, for neighbors d and d',
 
 .. math:: P(M'(d) \in S) \le P(M(d) \in S) + \tau
     \le e^\epsilon P(M(d') \in S) + \delta_0 + \tau
     \le e^\epsilon P(M'(d') \in S) + \delta_0 + (1 + e^\epsilon) \tau.
 
-The composition of noise with tails does not cover this: such a release enters a ledger as the pair
-of epsilon and :math:`\delta_0 + (1 + e^\epsilon) \tau`.
+Composition rules of unlimited noise do not cover this, so such a release enters a ledger as the
+pair of epsilon and :math:`\delta_0 + (1 + e^\epsilon) \tau`.
 
 *Laplace noise* of scale b has a direct bound, without a factor for the number of entries. Let
 neighbors differ by v with :math:`|v|_1 \le b \epsilon`, and let every entry of the noise be within
 :math:`\pm T`, with :math:`T \ge b \epsilon`. If both densities are positive, the normalizing
-constants cancel, and their ratio is at most :math:`e^\epsilon`. Outputs that one of the two cannot
-have need an entry j of the noise within :math:`|v_j|` of its end:
+constants cancel, and their ratio is at most :math:`e^\epsilon`. An output that is possible
+for only one of the two needs an entry j of the noise within :math:`|v_j|` of an end of its range:
 
 .. math:: \sum_j \frac{e^{-(T - |v_j|) / b} - e^{-T / b}}{2 (1 - e^{-T / b})}
     = \frac{\sum_j (e^{|v_j| / b} - 1)}{2 (e^{T / b} - 1)} \le
@@ -26,11 +26,9 @@ since :math:`e^a - 1 + e^c - 1 \le e^{a + c} - 1`. So :math:`T = b \log(1 + (e^\
 \delta))` takes a release to (epsilon, delta), for delta up to 1/2. An integer :math:`|z| \le L` is
 the rounding of noise within L + 1/2 steps, so that limits on the grid are covered.
 
-Bounds that sums and lengths of noise exceed with at most a given probability.
-
-They hold for standard noise Y with independent components, of density :math:`e^{-y^2/2} / \sqrt{2
-\pi}` or :math:`e^{-|y|} / 2`. Every number is rounded to the safe side: what it bounds is never
-larger.
+The module also bounds quantiles: values that sums and lengths of noise exceed with at most a given
+probability. The bounds hold for standard noise Y with independent components, of density
+:math:`e^{-y^2/2} / \sqrt{2 \pi}` or :math:`e^{-|y|} / 2`. All bounds are rounded up.
 """
 
 from __future__ import annotations

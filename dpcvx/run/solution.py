@@ -179,9 +179,10 @@ class Solution:
     def dual(self, constraint: cp.Constraint) -> Any:
         """Return the dual value of a constraint in the problem that was solved for released data.
 
-        A function of what was released, so that it costs no privacy. Prices of linear programs are
-        steps: see `dual_stability`. With ``scenarios`` it is the price in the mean over these. In
-        geometric programs it is relative, as in cvxpy: percent of the objective per percent.
+        It is computed from released values, so it costs no privacy (post-processing). Dual values
+        of linear programs change in steps: see `dual_stability`. With ``scenarios`` it is the dual
+        value in the mean over the scenarios. In geometric programs it is relative, as in cvxpy:
+        percent of the objective per percent.
 
         Parameters
         ----------
@@ -198,7 +199,7 @@ class Solution:
         PrivacyError
             If the run did not solve one problem for released data.
         ModelError
-            If that problem did not have the constraint as it stands, or was mixed-integer.
+            If the solved problem does not contain this constraint, or is mixed-integer.
         """
         return self._priced(constraint).duals[constraint.id]
 
@@ -208,15 +209,18 @@ class Solution:
     ) -> Array:
         """Return the share of simulated releases that keep a dual value.
 
-        The problem is solved again for data around the released ones, with noise of the same law.
-        Nothing private is read, so it costs no privacy; draws are public and always the same.
+        The problem is solved again for data around the released data, with noise of the mechanism's
+        distribution. Nothing private is read, so it costs no privacy. The draws are public and
+        equal in every call.
 
         Parameters
         ----------
         constraint : cvxpy constraint
+            Constraint of an agent, or of ``coupling=``.
         draws : int
+            Number of simulated releases.
         tolerance : float
-            Relative to the dual value, next to a millionth of the largest dual value of all.
+            Tolerance relative to the dual value; a millionth of the largest dual value is added.
 
         Returns
         -------
@@ -226,7 +230,7 @@ class Solution:
         Raises
         ------
         PrivacyError, ModelError
-            Raised as by `dual`.
+            As for `dual`.
         """
         check_argument("solution.dual_stability", "draws", draws, integer(1))
         check_argument("solution.dual_stability", "tolerance", tolerance, POSITIVE)
