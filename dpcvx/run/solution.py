@@ -387,6 +387,7 @@ class Iterate:
     Attributes
     ----------
     average, last : Solution
+        Average of the iterates up to the round, and its last iterates.
     """
 
     average: Solution

@@ -117,7 +117,7 @@ _VERDICTS = {Outcome.INFEASIBLE: Status.INFEASIBLE, Outcome.UNBOUNDED: Status.UN
 
 
 class Watch:
-    """Collects the visible values of every round, shows them, and stops runs early.
+    """Collector of every round's visible values, which shows them and stops runs early.
 
     If the observer sees the last iterate only, it collects and shows nothing, and stops no run.
 
@@ -196,7 +196,7 @@ class Watch:
         return self._diverged or self._converged or self._closed
 
     def conclude(self, server: Any) -> list[Answer] | None:
-        """Return the agents' final iterates that the server computes, or None."""
+        """Return the agents' final iterates if the server computes them, else None."""
         algorithm = self._plan.algorithm
         if self._plan.hidden and isinstance(algorithm, HiddenIterates):
             return algorithm.conclude_hidden(server)

@@ -57,7 +57,7 @@ class Report:
 
 
 class Worker:
-    """Performs the local updates of one agent, or of a batch of identical agents, on their data.
+    """Worker with the data and the local updates of one agent, or of a batch of identical agents.
 
     Only replies and reports are sent. Every method takes and returns a list with one element per
     agent.

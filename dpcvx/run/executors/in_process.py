@@ -191,7 +191,7 @@ class Automatic:
 
 
 class Executor(Protocol):
-    """Constructs agents where they run, and calls them by method name.
+    """Interface of executors, which construct agents where they run and call their methods.
 
     An executor must not retry or restart anything: a repeated step would draw new noise and release
     a second value.
