@@ -72,8 +72,8 @@ def mean_curvature(form: NormalForm) -> float | None:
     """Return an estimate of the mean second derivative over entries of x; None if underivable.
 
     For losses of records, it is the largest possible trace of their second derivatives, divided by
-    the number of entries of x. It is smaller than `smoothness`, the largest second derivative in
-    one direction, which requires that all records point in one direction.
+    the number of entries of x. It is at most `smoothness`, the largest second derivative in one
+    direction, which is attained only if all records point in one direction.
     """
     H = quadratic(form).formed
     total = float(np.abs(H.trace()))
@@ -253,7 +253,8 @@ def _stretch(form: NormalForm, u: Combination, single: bool) -> float | None:
         if product is None:
             return None
         added = _below(M) * product
-        # If it has other variables than the product, as an intercept has, squares add up.
+        # If u's affine part has other variables than the product, such as an intercept, squares of
+        # both norms add up.
         total = math.hypot(total, added) if apart else total + added
     return total
 

@@ -124,7 +124,7 @@ class PrivateConstraint:
         if order := self.order(number):
             return triangle(np.eye(order))
         rows = np.zeros(self.parts[number].size)
-        rows[0] = -1.0 if self._kind(number) == ("exp", 0) else 1.0  # less of that one is safer
+        rows[0] = -1.0 if self._kind(number) == ("exp", 0) else 1.0  # see _MONOTONE
         return rows
 
     def margin(self, number: int) -> Array:

@@ -38,7 +38,7 @@ class PrivateSpec:
     sign: Literal["nonneg", "nonpos"] | None
     psd: bool = False
     bounds: tuple[float, float] | None = None  # smallest and largest value of an entry
-    kind: Literal["real", "boolean", "simplex"] = "real"  # entries 0 or 1; rows that sum to 1
+    kind: Literal["real", "boolean", "simplex"] = "real"  # boolean: 0 or 1; simplex: rows sum to 1
     columns: tuple[str, ...] = ()  # names that data owners compare with theirs; () if omitted
 
     @property

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .matrices import BLOCK
 from .private import Private
 
-# Matrices of more entries are read column by column, as cvxpy keeps them: no sorted copy is made.
+# Sparse matrices with more entries are digested by column, as cvxpy stores them, without a copy.
 _MANY = 1 << 18
 _PLAIN = frozenset([bool, str, bytes])
 

@@ -41,7 +41,7 @@ from scipy.special import erfc, erfcx
 Array = NDArray[np.float64]
 
 LIMIT = 2.0
-# Largest prior standard deviation, in those of the noise, that is any information on the data.
+# A prior standard deviation larger than the noise's by this factor counts as no information.
 _VAGUE = 1e6
 # Singular values below this share of the largest count as zero.
 _RANK = 1e-9

@@ -103,7 +103,7 @@ class Ranges:
     def _computed_range(self, u: Combination) -> Range:
         lo, hi = u.h.copy(), u.h.copy()
         low, high = u.h.copy(), u.h.copy()  # the smallest and the largest summand
-        base, top = u.h, u.h  # without variables
+        base, top = u.h, u.h  # the interval without the parts that contain variables
         owner = np.full(u.h.size, PUBLIC)
         if u.F is not None:
             a, b = product(u.F, self.extent.lower, self.extent.upper)

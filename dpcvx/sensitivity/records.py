@@ -113,7 +113,7 @@ class Lines:
         extent : Extent
             Extent of x.
         """
-        if _alike(-extent.lower, extent.upper):  # then the l1 norm tells the interval
+        if _alike(-extent.lower, extent.upper):  # then |r'x| is at most the l1 norm times it
             return self._longest
         low, high = product(self.rows, extent.lower, extent.upper)
         return self._covering(*self.norms, -low, high)
@@ -399,7 +399,7 @@ class Contributions:
         return self._of(self.rows, np.array([record])).form, 0
 
     def clipping(self, bound: float) -> Clip:
-        """Return the clip that scales every record's contribution down to an l2 norm.
+        """Return the clip that limits every record's contribution to an l2 norm of `bound`.
 
         Raises
         ------

@@ -120,7 +120,7 @@ class Publication:
         back, left = self.back, self._left
         if back is None:
             return None
-        if left.ndim == 2:  # of all components
+        if left.ndim == 2:  # a covariance matrix of all components
             return product(back @ left, back.T)
         return product(scaled_columns(back, left), back.T)
 
@@ -325,6 +325,7 @@ class Once:
     Attributes
     ----------
     kind : {"data", "slope", "shaped slope", "sums", "second moments"}
+        Kind of the statistic; see `Publication` and `Moments`.
     weights : ndarray or None
         Weights of the components of a linear coefficient.
     encode : csr_array or None

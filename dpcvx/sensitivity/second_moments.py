@@ -196,6 +196,8 @@ def closest_rows(released: Array, order: int, most: int) -> Array:
 class Reading:
     """Form of an objective that reads records as ``weight |sum_k c_k V_k Z_k|^2``.
 
+    Z_k is an affine function of x for the first part, and the identity for all others.
+
     Attributes
     ----------
     weight : float

@@ -138,7 +138,10 @@ class Shift:
         return Effect(K, rest, self.image)
 
     def _paired(self, K: Array, rest: float, slopes: Sequence[At]) -> tuple[Array, float]:
-        """Return K and the rest with every e taken at the first point, if that bound is smaller."""
+        """Return K and the rest of `combined`, with each e replaced by the first gradient's e.
+
+        If that gives no smaller bound, K and the rest stay as they are.
+        """
         first, *others = slopes
         whole = sum(abs(step.factor) for step in slopes)
         joint = abs(sum(step.factor for step in slopes))

@@ -36,11 +36,11 @@ class Entrywise(Rule):
         """Return derivatives, entry by entry."""
 
     def forward(self, v: Arrays, data: Any) -> Array:
-        """Return the value."""
+        """Return the value of the atom."""
         return self.value(v[0], data)
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent."""
+        """Return the cotangent of argument k."""
         return g * self.derivative(v[0], data)
 
     def fitted(self, data: Static, shapes: Shapes, shape: Shape) -> Fitted:
@@ -229,7 +229,7 @@ class Logistic(Entrywise):
     convex, total, most_curved = True, True, 0.25
 
     def value(self, u: Array, data: Static) -> Array:
-        """Return values, without overflow."""
+        """Return the values of the atom, without overflow."""
         return np.logaddexp(0.0, u)
 
     def derivative(self, u: Array, data: Static) -> Array:
@@ -251,11 +251,11 @@ class Exp(Entrywise):
     convex, total = True, True
 
     def value(self, u: Array, data: Static) -> Array:
-        """Return values."""
+        """Return the values of the atom."""
         return np.exp(u)
 
     def derivative(self, u: Array, data: Static) -> Array:
-        """Return derivatives."""
+        """Return the derivatives of the atom."""
         return np.exp(u)
 
     def slope_above(self, c: Array, data: Static) -> Array | None:
@@ -272,11 +272,11 @@ class Log(Entrywise):
     convex, domain = False, 0.0
 
     def value(self, u: Array, data: Static) -> Array:
-        """Return values."""
+        """Return the values of the atom."""
         return np.log(u)
 
     def derivative(self, u: Array, data: Static) -> Array:
-        """Return derivatives."""
+        """Return the derivatives of the atom."""
         return np.reciprocal(u)
 
     def slope_above(self, c: Array, data: Static) -> Array | None:
@@ -293,11 +293,11 @@ class Log1p(Entrywise):
     convex, domain = False, -1.0
 
     def value(self, u: Array, data: Static) -> Array:
-        """Return values."""
+        """Return the values of the atom."""
         return np.log1p(u)
 
     def derivative(self, u: Array, data: Static) -> Array:
-        """Return derivatives."""
+        """Return the derivatives of the atom."""
         return 1 / (1 + u)
 
     def slope_above(self, c: Array, data: Static) -> Array | None:
@@ -314,11 +314,11 @@ class Entr(Entrywise):
     convex, turn, domain = False, math.exp(-1), 0.0
 
     def value(self, u: Array, data: Static) -> Array:
-        """Return values."""
+        """Return the values of the atom."""
         return np.asarray(entr(u))
 
     def derivative(self, u: Array, data: Static) -> Array:
-        """Return derivatives."""
+        """Return the derivatives of the atom."""
         return -np.log(u) - 1
 
 
@@ -331,11 +331,11 @@ class Xexp(Entrywise):
     bounded = False
 
     def value(self, u: Array, data: Static) -> Array:
-        """Return values."""
+        """Return the values of the atom."""
         return u * np.exp(u)
 
     def derivative(self, u: Array, data: Static) -> Array:
-        """Return derivatives."""
+        """Return the derivatives of the atom."""
         return (1 + u) * np.exp(u)
 
 
@@ -376,11 +376,11 @@ class Tanh(Entrywise):
         return "cp.nlp.tanh"
 
     def value(self, u: Array, data: Static) -> Array:
-        """Return values."""
+        """Return the values of the atom."""
         return np.tanh(u)
 
     def derivative(self, u: Array, data: Static) -> Array:
-        """Return derivatives."""
+        """Return the derivatives of the atom."""
         return 1 - np.tanh(u) ** 2
 
 

@@ -40,7 +40,7 @@ class Multiply(Broadcasting):
         return v[0] * v[1]
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent."""
+        """Return the cotangent of argument k."""
         return g * v[1 - k]
 
     def linear_map(self, k: int, other: Any, shapes: Shapes, most: float = math.inf) -> Any:
@@ -76,7 +76,7 @@ class Division(Broadcasting):
         return v[0] / v[1]
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent."""
+        """Return the cotangent of argument k."""
         return g / v[1] if k == 0 else -g * out / v[1]
 
     def beyond_dcp(self, moving: Sequence[bool]) -> bool:
@@ -167,7 +167,7 @@ class Divergence(Broadcasting):
         """Return derivatives by both arguments."""
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent."""
+        """Return the cotangent of argument k."""
         return g * self.derivatives(*v)[k]
 
     @abstractmethod
@@ -208,7 +208,7 @@ class KlDiv(Divergence):
     classes = ("kl_div",)
 
     def forward(self, v: Arrays, data: Any) -> Array:
-        """Return values."""
+        """Return the values of the atom."""
         return np.asarray(kl_div(v[0], v[1]))
 
     def derivatives(self, x: Array, y: Array) -> tuple[Array, Array]:
@@ -227,7 +227,7 @@ class RelEntr(Divergence):
     classes = ("rel_entr",)
 
     def forward(self, v: Arrays, data: Any) -> Array:
-        """Return values."""
+        """Return the values of the atom."""
         return np.asarray(rel_entr(v[0], v[1]))
 
     def derivatives(self, x: Array, y: Array) -> tuple[Array, Array]:
@@ -359,12 +359,12 @@ class QuadForm(Rule):
         return Fitted(self.forward, self.vjp, None, (flat, View(shapes[1])))
 
     def forward(self, v: Arrays, data: Any) -> Array:
-        """Return the value."""
+        """Return the value of the atom."""
         x, P = v
         return ((x[..., None, :] @ P) @ x[..., :, None])[..., 0]
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent."""
+        """Return the cotangent of argument k."""
         x, P = v
         if k == 1:
             return _columns(g[..., None] * (x[..., :, None] * x[..., None, :]))

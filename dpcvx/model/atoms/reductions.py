@@ -121,13 +121,13 @@ class QuadOverLin(Reduction):
         return np.asarray(np.sum(v[0] ** 2, axis=data.axis, keepdims=True)) / v[1]
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent."""
+        """Return the cotangent of argument k."""
         if k == 1:
             return np.asarray(np.sum(-out * g / v[1], axis=data.every, keepdims=True))
         return 2.0 * v[0] * (g / v[1])
 
     def sums_rows(self, data: Static) -> bool:
-        """Return whether it sums all entries."""
+        """Return whether the atom sums over all entries."""
         return data[0] is None
 
     def summed(self, data: Static, last: Array | None) -> tuple[str, Static, float] | None:
@@ -177,13 +177,13 @@ class LogSumExp(Reduction):
     of_one, above_constant = "", "logistic"
 
     def forward(self, v: Arrays, data: Any) -> Array:
-        """Return values, without overflow."""
+        """Return the values of the atom, without overflow."""
         top = np.max(v[0], axis=data.axis, keepdims=True)
         top = np.where(np.isfinite(top), top, 0.0)
         return np.log(np.sum(np.exp(v[0] - top), axis=data.axis, keepdims=True)) + top
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent."""
+        """Return the cotangent of argument k."""
         return np.exp(v[0] - out) * g
 
     def curvature(self, largest: float, data: Static, last: float | None) -> float | None:
@@ -242,11 +242,11 @@ class Norm1(Reduction):
         return np.sum(np.abs(v[0]), axis=data.axis, keepdims=True)
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent."""
+        """Return the cotangent of argument k."""
         return np.sign(v[0]) * g
 
     def sums_rows(self, data: Static) -> bool:
-        """Return whether it sums all entries."""
+        """Return whether the atom sums over all entries."""
         return data[0] is None
 
     def summed(self, data: Static, last: Array | None) -> tuple[str, Static, float] | None:
@@ -306,7 +306,7 @@ class Pnorm(Reduction):
         return np.array(powers).reshape(total.shape)
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent."""
+        """Return the cotangent of argument k."""
         ratio = np.divide(np.abs(v[0]), out, out=np.zeros_like(v[0]), where=out > 0)
         return np.sign(v[0]) * ratio ** (data.number - 1) * g
 
@@ -332,7 +332,7 @@ class SumLargest(Reduction):
         return np.sum(_largest(v[0], data.number) * v[0], axis=-1, keepdims=True)
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent."""
+        """Return the cotangent of argument k."""
         return _largest(v[0], data.number) * g
 
 

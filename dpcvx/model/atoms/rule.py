@@ -52,7 +52,7 @@ class Rule(ABC):
     and `shape`, and the flat last of several arguments as `last`, None if that is not constant.
     """
 
-    name: ClassVar[str]  # name in messages, and in messages between machines
+    name: ClassVar[str]  # name in errors, and in messages between machines
     classes: ClassVar[tuple[str, ...]]  # names of cvxpy's classes
     arguments: ClassVar[int | None] = 1  # number of arguments; None for any number
     has_number: ClassVar[bool] = False  # static data begin with one, such as the p of a p-norm
