@@ -270,6 +270,20 @@ def test_the_grid_is_a_power_of_two_and_rounding_is_part_of_the_sensitivity(
     assert rounding > 2.0**-17 * sensitivity * (1 - 1e-12)
 
 
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("factor", [0.7, 1.0, 1.5, 5.0, 1e6])
+def test_a_grid_is_no_finer_than_its_floor_where_another_half_width_counts(norm, factor):
+    finest = grid_for(0.3, 9, norm, 2.0)
+    grid = grid_for(0.3, 9, norm, 2.0, factor * finest.width)
+    if factor <= 1:
+        assert grid == finest
+        return
+    assert np.frexp(grid.width)[0] == 0.5
+    assert factor * finest.width <= grid.width < 2 * factor * finest.width
+    assert grid.sensitivity == pytest.approx(0.3 + 2 * grid.width * spread(9, norm))
+    assert grid.scale == pytest.approx(2 * grid.sensitivity)
+
+
 @given(positive, sizes, multipliers)
 def test_the_finest_grid_is_a_power_of_two_far_below_the_noise(sensitivity, size, multiplier):
     grid = finest_grid(sensitivity, size, multiplier)

@@ -11,9 +11,17 @@ from scipy import stats
 
 import dpcvx as dp
 from dpcvx.privacy.mechanism import Calibrated
+from dpcvx.privacy.noise import grid_for
 from dpcvx.privacy.randomness import source_for
 from dpcvx.privacy.secret_sharing import Residues, SecretSum, combine
-from dpcvx.privacy.split_noise import BITS, LEAST, SplitNoise, departure, residues
+from dpcvx.privacy.split_noise import (
+    BITS,
+    LEAST,
+    SplitNoise,
+    departure,
+    residues,
+    split_noise,
+)
 
 
 def noise(parties=5, colluders=1, multiplier=3.0, sensitivity=1.0, width=2.0**-12):
@@ -145,6 +153,44 @@ def test_a_part_is_what_the_sum_needs_over_the_root_of_the_honest(parties, data)
     assert calibrated.alone.multiplier == pytest.approx(3.0 / math.sqrt(parties - colluders))
     assert calibrated.alone.split is None
     assert calibrated.variance(0.7) == pytest.approx(9.0 / (parties - colluders))
+
+
+NEEDED = [(3.0, 1.0), (2.0, 4.0)]
+
+
+@pytest.mark.parametrize("width", [None, 2.0**-9])
+@pytest.mark.parametrize("least", [1.0, 0.01])
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_part_is_as_large_as_the_agent_needs_that_needs_most_with_rounding(width, least, size):
+    part = split_noise(NEEDED, 5, 1, size, width, least)
+    assert math.log2(part.width).is_integer() and width in (None, part.width)
+    assert part.scale * least >= LEAST * part.width
+    sums = [multiplier * (move + part.width * math.sqrt(size)) for multiplier, move in NEEDED]
+    assert part.scale * 2 == part.together == pytest.approx(max(sums), rel=1e-12)
+    if width is None:
+        assert part.width <= grid_for(4.0, size, 2, 2.0).width
+        # A grid that is four times as coarse is too coarse, for rounding or for the last release.
+        coarse = 4 * part.width
+        assert coarse * LEAST > least * part.scale or coarse > grid_for(4.0, size, 2, 2.0).width
+
+
+def test_a_width_that_the_last_release_does_not_allow_is_refused():
+    split_noise(NEEDED, 5, 1, 4, 0.25, 0.6)
+    assert split_noise(NEEDED, 5, 1, 4, None) == split_noise(NEEDED, 5, 1, 4, None, 1.0)
+    with pytest.raises(dp.PrivacyError, match=r"resolution=2\.0\*\*-1000"):
+        SplitNoise(5, 1, 1.0, 0.0)
+    with pytest.raises(dp.PrivacyError, match="resolution"):
+        split_noise(NEEDED, 5, 1, 4, 0.25, 0.4)
+
+
+def test_sums_of_all_agents_stay_within_half_of_the_residues():
+    part, half = SplitNoise(5, 1, 2.0**-12, 3.0), 2.0 ** (BITS - 1 - 12)
+    assert part.room == half / (2 * 5)
+    assert part.reach(10.0) == 10.0 + 12 * 3.0
+    most = half / 5 - 12 * 3.0
+    assert part.reach(most * (1 - 1e-9)) < half / 5
+    with pytest.raises(dp.ModelError, match="wrap around"):
+        part.reach(most * (1 + 1e-9))
 
 
 def test_noise_too_small_for_its_grid_or_for_a_question_is_refused():
