@@ -112,6 +112,9 @@ def test_matrices_are_the_iteration_and_the_inequalities_that_are_derived():
     W = W @ np.swapaxes(W, 1, 2)
     for right, sums in (form.round(W, (1.5, 0.7)), form.last_pair(0.4)):
         assert (np.abs(right) <= sums).all()
+    # xi enters the third coordinate as well: |1| + |c| over 1 + h.
+    assert form.next_sum[:, 0, 0] == pytest.approx(1.7 / (1 + h))
+    assert form.pair_sum[:, 0, 0] == pytest.approx((1.7 / (1 + h)) ** 2)
 
 
 def test_a_shift_takes_the_least_sum_of_squares_and_a_turn_has_the_largest_size():
@@ -128,6 +131,10 @@ def test_a_shift_takes_the_least_sum_of_squares_and_a_turn_has_the_largest_size(
         # Rounded up, by more than the errors of this.
         assert (excess > -1e-15).all() and (excess < 1e-12 * (1 + np.abs(zero))).all()
     assert (np.linalg.eigvalsh(W - form.after_shift(P / 2)) > 0).all()
+    # b' P b = 5, and P b is (1, -4).
+    left = form.after_shift(np.tile(np.diag([1.0, 4.0]), (3, 1, 1)))[0]
+    margin = left - np.array([[1 - 1 / 6, 4 / 6], [4 / 6, 4 - 16 / 6]])
+    assert np.diag(margin) * 1e14 == pytest.approx([1 + 5 / 6, 4 + 20 / 6], rel=0.1)
     sizes = form_of(b, W) / np.array([1.5, 1.125, 1.0]) ** 2
     assert 0 < form.of_turn(W) / sizes.max() - 1 < 2e-9
 
