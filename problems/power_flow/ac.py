@@ -1,9 +1,9 @@
 """AC power flow from set points: Newton's method in polar coordinates, and its results.
 
 `newton` takes set points and loads and solves the equations of the network. `ac_check` does so with
-the set points of a run, and measures what the network then does to its limits. Every generator bus
-keeps its voltage and active power, but for one slack bus in every connected part, which also takes
-up what the losses come to.
+the set points of a run, and measures violations of the network's limits. Every generator bus keeps
+its voltage and active power, except one slack bus in every connected part, which also supplies the
+difference in losses.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ Ints = NDArray[np.int64]
 Complexes = NDArray[np.complex128]
 Loads = Literal["public", "served", "true"]
 
-# Per unit: where Newton's method ends, and the most steps and halvings of a step on the way.
+# Largest mismatch of a converged power flow, in per unit.
 _EXACT = 1e-10
-# Rounding errors of sums of large admittances, in units of the last digit.
+# Rounding errors of the equations, relative to the largest admittance.
 _ROUNDED = 32 * float(np.finfo(np.float64).eps)
+# Largest number of steps of Newton's method, and of halvings of a step.
 _STEPS, _HALVINGS = 40, 12
-# Per unit and relative: below this a limit holds up to the accuracy of the solver.
+# Violations of limits up to this, in per unit or relative, are attributed to the solver's accuracy.
 _HELD = 1e-4
 _LEAST_VOLTAGE = 0.1
 _WHOSE: dict[Loads, str] = {
@@ -47,7 +48,7 @@ _WHOSE: dict[Loads, str] = {
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """An AC power flow.
+    """Solution of an AC power flow, or the last iterate if Newton's method did not converge.
 
     Attributes
     ----------
@@ -62,6 +63,7 @@ class Flow:
     mismatch : float
         Largest difference from a set point, in per unit.
     steps : int
+        Number of Newton steps.
     exact : float
         Mismatch in per unit up to which the equations hold: 1e-10, or rounding errors if
         admittances are large.
@@ -78,13 +80,13 @@ class Flow:
 
     @property
     def converged(self) -> bool:
-        """Return whether the equations hold."""
+        """Return whether the equations of the power flow hold, up to `exact`."""
         return self.mismatch <= self.exact
 
 
 @dataclass(frozen=True)
 class _Admittances:
-    """Currents into buses and branch ends as maps of the voltages."""
+    """Admittance matrices: linear maps from voltages to currents into buses and branch ends."""
 
     bus: sp.csr_array
     start: sp.csr_array
@@ -120,19 +122,19 @@ def newton(
     ----------
     case : Case
     injected : ndarray of complex, shape (buses,)
-        Generation minus load in per unit; not used at slack buses, and of buses that hold their
-        voltage only the active part.
+        Generation minus load in per unit. Slack buses ignore it, and buses that hold their voltage
+        use only its active part.
     magnitude : ndarray, shape (buses,)
-        Voltage in per unit of the buses that hold it, and where the others start.
+        Voltage magnitude in per unit: fixed for buses that hold their voltage, else initial value.
     held : ndarray of bool, shape (buses,), optional
-        Buses that hold their voltage: those with generators if omitted.
+        Buses that hold their voltage; if omitted, all buses with generators.
     slack : ndarray of int, optional
         One bus of every connected part; see `slack_buses`.
 
     Returns
     -------
     Flow
-        Its `converged` says whether there is one.
+        Solution; check its `converged`.
     """
     count = len(case.bus.id)
     slack = slack_buses(case) if slack is None else slack
@@ -156,7 +158,7 @@ def newton(
         steps += 1
         try:
             step = splu(_jacobian(maps.bus, voltage, free_angle, free_size)).solve(-error)
-        except RuntimeError:  # singular
+        except RuntimeError:  # the Jacobian is singular
             break
         for halving in range(_HALVINGS):
             share = 0.5**halving
@@ -183,14 +185,14 @@ def newton(
 
 
 def _first_angles(case: Case, injected: Floats, free: Ints) -> Floats:
-    """Angles of the direct-current approximation; 0 where it has none."""
+    """Return voltage angles of the direct-current approximation; 0 if it has none below 180°."""
     branch, count = case.branch, len(case.bus.id)
     ends = incidence(branch.from_bus, count) - incidence(branch.to_bus, count)
     across = sp.diags_array(susceptances(case))
     moved = injected + ends @ (across @ branch.shift)
     try:
         angles = splu(sp.csc_array((ends @ across @ ends.T)[free][:, free])).solve(moved[free])
-    except RuntimeError:  # singular
+    except RuntimeError:  # the matrix is singular
         return np.zeros(len(free))
     return np.where(np.abs(angles) < np.pi, angles, 0.0)
 
@@ -198,7 +200,7 @@ def _first_angles(case: Case, injected: Floats, free: Ints) -> Floats:
 def _jacobian(
     admittance: sp.csr_array, voltage: Complexes, free_angle: Ints, free_size: Ints
 ) -> sp.csc_array:
-    """Derivatives of active and reactive power by angles and magnitudes."""
+    """Return the derivatives of active and reactive power by voltage angles and magnitudes."""
     current = admittance @ voltage
     across = sp.diags_array(voltage)
     unit = sp.diags_array(voltage / np.abs(voltage))
@@ -230,27 +232,27 @@ class AcCheck:
     Attributes
     ----------
     loads : {"public", "served", "true"}
-        Loads of the power flow: public ones; those that the released point serves, which follow
-        from released values; or the true ones, and then nothing here is private.
+        Loads of the power flow: public loads; the loads that the released point serves, which
+        follow from released values; or the true loads, and then this check protects no data.
     flow : Flow
     slack_error : float
         Active power that the slack buses generate beyond their set points, in MW.
     slack_outside : float
-        Active power by which they are outside of their limits, in MW.
+        Active power of the slack buses outside of their limits, in MW.
     overloads : int
-        Branches above 100 % of their limit.
+        Number of branches above 100 % of their limit.
     loading : float
         Largest loading of a branch in percent of its limit; 0 if there is no limit.
     voltages : int
-        Buses whose voltage is outside of its limits.
+        Number of buses whose voltage is outside of its limits.
     voltage : float
-        Largest excess, in per unit.
+        Largest violation of a voltage limit, in per unit.
     reactive : int
-        Buses whose generators cannot give the reactive power together.
+        Number of buses whose generators together cannot supply the reactive power.
     reactive_power : float
-        Largest excess, in MVAr.
+        Largest violation of a bus's reactive limits, in MVAr.
     losses, expected : float
-        Losses of branches in MW, of the AC power flow and of the point.
+        Losses of branches in MW: in the AC power flow, and in the released point.
     relaxation : Relaxation
         Cone slack and loop closure of the point itself.
     """
@@ -271,18 +273,18 @@ class AcCheck:
 
     @property
     def within(self) -> bool:
-        """Return whether there is an AC power flow, and it keeps all limits."""
+        """Return whether the AC power flow converged and satisfies all limits."""
         broken = self.overloads or self.voltages or self.reactive or self.slack_outside
         return self.flow.converged and not broken
 
     @property
     def head(self) -> str:
-        """The loads at which it was made, in words."""
+        """Heading with the loads of the check, such as "AC check at public loads"."""
         return f"AC check at {_WHOSE[self.loads]}"
 
     @property
     def short(self) -> str:
-        """One line."""
+        """Summary of the check in one line."""
         head = f"{self.head}: "
         if not self.flow.converged:
             return f"{head}no AC power flow found from these set points"
@@ -319,7 +321,7 @@ class AcCheck:
         return "\n".join([head, *(f"  {name:<16}{text}" for name, text in rows if text)])
 
     def as_dict(self) -> dict[str, object]:
-        """The numbers, for a file."""
+        """Return the numbers of the check as a dictionary, for a file."""
         return {
             "loads": _WHOSE[self.loads],
             "converged": self.flow.converged,
@@ -337,7 +339,7 @@ class AcCheck:
 
 
 def _counted(count: int, what: str) -> str:
-    """A number and a noun, which may have words behind it."""
+    """Return a count with its noun, in the plural if needed; words may follow the noun."""
     if count != 1:
         noun, _, rest = what.partition(" ")
         what = f"{noun}{'es' if noun.endswith(('s', 'h')) else 's'} {rest}"
@@ -357,11 +359,11 @@ def ac_check(
     hour: int = 0,
     power_factor: float = 0.95,
 ) -> AcCheck:
-    """Solve the AC power flow from the set points of a run, and hold it against the limits.
+    """Solve the AC power flow from the set points of a run, and compare it with the limits.
 
-    Set points are the active power of generators and the voltages of their buses: with
-    ``model="dc"`` 1 per unit, or the nearest limit. If loads are private, the check uses those that
-    the returned point serves: generation less shunts and flows. All of that follows from released
+    Set points are the active power of generators and the voltages of their buses (with
+    ``model="dc"``, 1 per unit or the nearest limit). If loads are private, the check uses the loads
+    that the returned point serves: generation less shunts and flows. They follow from released
     values, so the check is post-processing.
 
     Parameters
@@ -371,17 +373,17 @@ def ac_check(
     result : dp.Result
     loads : module, optional
         Pass ``dp.not_private`` to check at the true loads instead. The outcome is then not private,
-        and says so.
+        and its text says so.
     hour : int
         Position of the hour.
     power_factor : float
-        Power factor of private loads with ``model="dc"``, without reactive loads: between 0 and 1,
-        inductive. Loads with private profiles have the factor of the file.
+        Power factor of private loads with ``model="dc"``, which has no reactive loads: above 0 and
+        at most 1, inductive. Loads with private profiles have the power factor of the file.
 
     Raises
     ------
     dp.ModelError
-        `loads` or `hour` is something else, the power factor is none, or the run has no point.
+        If `loads`, `hour` or `power_factor` is invalid, or the run has no solution.
     """
     return checked(study.case, *loads_of(study, result, loads, hour, power_factor))
 
@@ -416,7 +418,7 @@ def loads_of(
     if study.model.quantities == 1:
         ratio = np.full(len(served), np.sqrt(1 / power_factor**2 - 1))
         if study.private == "profiles":
-            # A load that the file has as 0 has no power factor.
+            # A load that is 0 in the file has no power factor.
             pd, qd = study.case.bus.pd, study.case.bus.qd
             ratio = np.divide(qd, pd, out=np.zeros(len(pd)), where=pd != 0)
         served = np.column_stack((served[:, 0], ratio * served[:, 0]))
@@ -424,7 +426,7 @@ def loads_of(
 
 
 def served_loads(case: Case, state: State) -> Floats:
-    """Loads that a point serves: generation less shunts and flows that leave.
+    """Return the loads that a point serves: generation less shunts and flows into branches.
 
     Parameters
     ----------
@@ -445,16 +447,17 @@ def served_loads(case: Case, state: State) -> Floats:
 
 
 def checked(case: Case, state: State, load: Floats, loads: Loads) -> AcCheck:
-    """Check the set points of a point at given loads.
+    """Check the set points of a network state at given loads.
 
     Parameters
     ----------
     case : Case
     state : State
+        Network state with the set points.
     load : ndarray, shape (buses, 2)
-        Load in per unit.
+        Load in per unit, columns P and Q.
     loads : {"public", "served", "true"}
-        Loads of the power flow.
+        Kind of these loads.
     """
     bus, gen, branch, base = case.bus, case.gen, case.branch, case.base_mva
     generators = incidence(gen.bus, len(bus.id))
@@ -492,7 +495,7 @@ def checked(case: Case, state: State, load: Floats, loads: Loads) -> AcCheck:
 def _together(
     generators: sp.csr_array, low: Floats, high: Floats, buses: Ints
 ) -> tuple[Floats, Floats]:
-    """Limits of all generators of each of these buses together."""
+    """Return lower and upper limits of each of these buses: sums over its generators."""
     bounds = []
     for bound in (low, high):
         finite = np.isfinite(bound)

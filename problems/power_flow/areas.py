@@ -1,9 +1,9 @@
-"""Reserve that covers the private loads of an area, and room on its lines.
+"""Constraints that cover the private loads of an area by generation, reserve and line capacity.
 
-Which bus needs how much is known with noise only, and what is missing at one bus comes from
-another. So generation and reserve of an area cover the sum of its loads, and what is then moved
-within it, by the direct-current approximation and with voltages as they are, keeps the limits of
-lines. Tie lines between zones carry what was agreed.
+The load of each bus is known with noise only, and power missing at one bus comes from another. So
+generation and reserve of an area cover the sum of its loads. Power that is then moved within the
+area, by the direct-current approximation and at fixed voltages, satisfies the limits of lines. Tie
+lines between zones carry the agreed flows.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from .zones import Zones
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# What a unit of reserve costs next to one of the dearest generator at full power: active power is
-# bought in haste, reactive power comes from capacitors.
+# Cost of a unit of active and reactive reserve, relative to a unit of the most expensive generator
+# at full power: active reserve is bought at short notice, reactive power comes from capacitors.
 _RESERVE = np.array([5.0, 0.1])
-# Below this a distribution factor is a rounding error: nothing flows over that line.
+# Distribution factors below this are rounding errors: the line carries no such flow.
 _NONE = 1e-12
-# What a unit squared costs by which a bus gets more or less than its load as it left, next to the
-# same: else buses next to generators would get all, for what is lost on lines.
+# Cost of the squared difference between delivered power and released load at a bus, in the same
+# unit. Without it, buses next to generators would get all power, since this saves losses.
 _ASTRAY = 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class Area:
-    """Buses of a zone that its own branches connect.
+    """Buses of a zone that its internal branches connect.
 
     Attributes
     ----------
     buses : ndarray of int
-        Positions among the zone's own buses.
+        Positions of the area's buses among the zone's own buses.
     limited : ndarray of int
-        Its branches that have a limit, as positions among those of the zone.
+        Branches of the area that have a limit, as positions among the branches of the zone.
     moved : ndarray, shape (limited branches, buses)
-        Flow on them for power injected at a bus and taken out at the first one.
+        Flow on these branches per unit of power injected at a bus and taken out at the first bus.
     """
 
     buses: Ints
@@ -53,13 +53,14 @@ class Area:
 
 
 def areas(case: Case, zones: Zones, zone: int) -> Iterator[Area]:
-    """The areas of a zone.
+    """Yield the areas of a zone.
 
     Parameters
     ----------
     case : Case
     zones : Zones
     zone : int
+        Position of the zone.
     """
     own, branches = zones.buses[zone], zones.branches[zone]
     count = len(case.bus.id)
@@ -86,26 +87,26 @@ def covered(
     flows: tuple[cp.Expression, ...],
     rate: Floats,
 ) -> tuple[cp.Expression, list[cp.Constraint]]:
-    """Return the cost of covering an area's loads, and the constraints that do it.
+    """Return cost and constraints that cover an area's loads by generation and reserve.
 
-    A constraint without influence of the load does not contain it: such a constraint is public. An
-    area without loads has nothing to cover, so that its buses balance exactly.
+    Constraints that the load does not affect do not contain it, and so are public. In an area
+    without loads, buses balance exactly.
 
     Parameters
     ----------
     area : Area
     delivered : cp.Expression, shape (buses, 2) or (buses, 1)
-        Active and perhaps reactive power in per unit that the area's buses get.
+        Active (and reactive) power in per unit that the area's buses get.
     load : cp.Expression, shape (served, 2) or (served, 1)
-        Demand of the buses with a load; ignored if there is none.
+        Load of the buses that have one; ignored if no bus has one.
     served : ndarray of int
         Positions of these buses in ``area.buses``.
     reserve : cp.Expression, shape (2,) or (1,)
-        Reserve for all of these buses together, beyond their load.
+        Reserve for all of these buses together.
     flows : tuple of cp.Expression
-        ``pf, qf, pt, qt`` of the limited branches, or ``pf`` alone.
+        Flows ``pf, qf, pt, qt`` of the limited branches, or ``pf`` alone.
     rate : ndarray
-        Their limits.
+        Limits of these branches, in per unit.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Refusals of arguments of `study.power_flow` that make no model."""
+"""Checks of the arguments of `study.power_flow`, with errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .ptdf import Form
 
 Floats = NDArray[np.float64]
 Balance = Literal["exact", "covered"]
-# A year.
+# Number of hours of a year.
 _MOST_HOURS = 8760
 
 
@@ -34,12 +34,14 @@ def read_proxy(
         Proxy loads, as passed to `study.power_flow`.
     case : Case
     hours, quantities : int
+        Number of hours; 2 quantities for active and reactive loads, else 1.
     private : str or None
+        Argument of `study.power_flow`.
 
     Raises
     ------
     dp.ModelError
-        They have another shape, or there are no private loads.
+        If the proxy loads have another shape, or no loads are private.
     """
     if proxy is None:
         return None
@@ -69,7 +71,7 @@ def check_words(
     emergency: float,
     cuts: bool,
 ) -> None:
-    """Refuse words that are not known, and terms that a model does not have.
+    """Refuse unknown values of arguments, and combinations that a model does not support.
 
     Parameters
     ----------
@@ -79,7 +81,7 @@ def check_words(
     Raises
     ------
     dp.ModelError
-        One of them makes no model.
+        If an argument is invalid.
     """
     for name, value, known in (
         ("model", model, get_args(Kind)),
@@ -111,7 +113,7 @@ def check_words(
 
 
 def check_form(model: str, form: str, monitored: Sequence[int] | str, balance: str | None) -> None:
-    """Refuse forms and monitored branches that a model does not have.
+    """Refuse forms and monitored branches that a model does not support.
 
     Parameters
     ----------
@@ -121,7 +123,7 @@ def check_form(model: str, form: str, monitored: Sequence[int] | str, balance: s
     Raises
     ------
     dp.ModelError
-        One of them makes no model.
+        If an argument is invalid.
     """
     if form not in get_args(Form):
         raise dp.ModelError(f"form={form!r} is not known. Write one of 'angles', 'ptdf'.")
@@ -152,7 +154,7 @@ def check_network(
     Raises
     ------
     CaseError, dp.ModelError
-        They do not fit.
+        If an argument does not fit the network.
     """
     shape = (len(case.gen.pmax), horizon)
     if availability is not None and (

@@ -1,9 +1,9 @@
 """Reconstruction of loads from the messages of a run without noise.
 
-After Dvorkin et al. (2019), who invert the optimality conditions of the agents' problems. For
-gradients, and for data that are released once, `dpcvx.attack` does that, with noise or without.
-Nothing here opens private data: everything is computed from public facts and from what a run
-released.
+The attack follows Dvorkin et al. (2019), who invert the optimality conditions of the agents'
+problems. For released gradients and one-time releases, use `dpcvx.reconstruct`, with noise or
+without. No function here reads private data: the estimates follow from public facts and the
+releases of a run.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ Floats = NDArray[np.float64]
 
 RESTARTS = 40
 REACH = 0.1
-"""Per unit by which a fit is begun again beside the best."""
+"""Largest distance, in per unit, of a restart's initial loads from the best fit so far."""
 EXPLAINED = 1e-6
-"""Largest difference between seen and repeated answers of a fit that has found the loads."""
+"""Largest difference between observed and computed messages of a fit that has found the loads."""
 
 
 def loads_from_messages(plan: dp.Plan, messages: Sequence[Sequence[Floats]]) -> list[Floats]:
     """Estimate every zone's loads from the shared components that a run without noise sent.
 
-    The observer repeats each zone's steps with loads of its own choice, and fits these until the
-    zone's answers are those that it saw (Gauss and Newton with finite differences). The answers
-    have kinks where a bound becomes active, so a fit can end short of that: it is then begun again
-    near the best so far.
+    The observer repeats each zone's steps with trial loads, and fits these loads until the computed
+    messages equal the observed ones (Gauss-Newton with finite differences). The messages have kinks
+    where a bound becomes active, so a fit can stop early. It is then restarted near the best fit so
+    far.
 
     Parameters
     ----------
     plan : dp.Plan
         Plan of the attacked run.
     messages : sequence of sequence of ndarray
-        Per round and zone, what it sent.
+        Messages by round and zone.
 
     Returns
     -------
@@ -68,7 +68,10 @@ def loads_from_messages(plan: dp.Plan, messages: Sequence[Sequence[Floats]]) -> 
 
 
 def shared_messages(plan: dp.Plan, result: dp.Result) -> list[list[Floats]]:
-    """Per round and zone, the shared components that it sent; one local update per round."""
+    """Return the shared components that each zone sent, by round and zone.
+
+    The run must have one local update per round.
+    """
     return [
         [
             x[local.shared]
@@ -79,7 +82,7 @@ def shared_messages(plan: dp.Plan, result: dp.Result) -> list[list[Floats]]:
 
 
 def _fit(answers: Callable[[Floats], Floats], sent: Floats, start: Floats) -> OptimizeResult:
-    """Loads near the start whose answers are those that were sent."""
+    """Fit loads, starting from `start`, so that computed messages equal the sent ones."""
     return least_squares(
         lambda d: answers(d) - sent,
         start,
@@ -93,12 +96,12 @@ def _fit(answers: Callable[[Floats], Floats], sent: Floats, start: Floats) -> Op
 
 
 def _broadcasts(plan: dp.Plan, messages: Sequence[Sequence[Floats]]) -> list[list[Broadcast]]:
-    """Messages of the server, recomputed from the ones that it received."""
+    """Recompute the server's messages from the messages that it received, by round and zone."""
     server = plan.algorithm.start_server(plan.program)
     heard = []
     for t, message in enumerate(messages, 1):
         server, broadcast = plan.algorithm.send(server, t, 0)
-        # Multipliers follow from what is heard.
+        # Multipliers follow from the broadcasts and the messages.
         moved = zip(server.lam, broadcast, message, strict=True)
         copies = [LocalCopy(z, lam + b.rho * (b.w - z)) for lam, b, z in moved]
         server = plan.algorithm.receive(server, t, 0, copies)
@@ -107,7 +110,7 @@ def _broadcasts(plan: dp.Plan, messages: Sequence[Sequence[Floats]]) -> list[lis
 
 
 def _answers(plan: dp.Plan, k: int, heard: Sequence[Broadcast]) -> Callable[[Floats], Floats]:
-    """Messages that zone k would have sent if its loads were d."""
+    """Return a function of loads d that returns the messages that zone k would have sent."""
     program = plan.program.agents[k]
     projector = Projector(program.constraints, program.name)
     local = Local(program, projector, None, program.form.at_zero().gradient)

@@ -1,4 +1,4 @@
-"""Convergence of several runs of each of several methods: a median with a band of quartiles."""
+"""Figure of the convergence of several methods over several runs: medians and quartiles."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _WIDTH = 120
 
 
 def quartiles(curves: Sequence[Sequence[float]]) -> Floats:
-    """Lower quartile, median and upper quartile over runs, round by round.
+    """Return lower quartile, median and upper quartile over runs, for each round.
 
     Parameters
     ----------
     curves : sequence of sequences of float
-        One per run, at least one, none empty. A run that stopped early keeps its last value.
+        One nonempty curve per run. A run that stopped early keeps its last value.
 
     Returns
     -------
@@ -37,9 +37,9 @@ def quartiles(curves: Sequence[Sequence[float]]) -> Floats:
 
 
 def consensus(result: dp.Result) -> Sequence[float]:
-    """Distance ``||w - z||`` from consensus after each round, from released values.
+    """Return the consensus residual ``||w - z||`` after each round, from released values.
 
-    Between the rounds that the history of a long run keeps, it is interpolated.
+    The history of a long run skips rounds; the residual is interpolated in these.
     """
     history, t = result.history, np.arange(1, result.rounds + 1)
     return np.interp(t, history.rounds, history.primal).tolist()
@@ -52,16 +52,16 @@ def convergence_bands(
     curve: Callable[[dp.Result], Sequence[float]] = consensus,
     quantity: str = r"distance from consensus  $\|w - z\|$",
 ) -> Figure:
-    """Draw how runs converge against the round, one color per method.
+    """Draw curves of convergence against the round, in one color per method.
 
     Parameters
     ----------
     runs : mapping from str to sequence of dp.Result
-        For each method, its runs, for example one per seed. The guarantee of a method's runs
-        stands under its name.
+        Runs by method, for example one per seed. The legend shows the guarantee of a method's runs
+        below its name.
     curve : callable
-        Takes a run to one number per round, drawn on a logarithmic axis unless none is positive.
-        One that uses true data is not private, and `quantity` should say so.
+        Function of a run that returns one number per round. The axis is logarithmic unless no
+        number is positive. A function that uses true data is not private; `quantity` should say so.
     quantity : str
         Name of the vertical axis.
 
@@ -72,11 +72,11 @@ def convergence_bands(
     Raises
     ------
     dp.ModelError
-        No run at all for a method, or runs of one method with different guarantees.
+        If a method has no run, or runs with different guarantees.
     """
     figure = Figure(figsize=(TWO_COLUMNS, 3.2 + 0.4 * len(runs)))
     axes = figure.subplots()
-    positive = False  # a zone alone never disagrees
+    positive = False  # the residual of a single zone is always 0
     for name, results in runs.items():
         low, middle, high = quartiles([curve(result) for result in _alike(name, results)])
         rounds = np.arange(1, len(middle) + 1)

@@ -23,17 +23,17 @@ Ints = NDArray[np.int64]
 
 _ISOLATED = 4
 WIDEST = 60.0
-"""Degrees across a branch where the file sets no limit."""
-# Sizes far beyond those of real networks; see `checks.within`.
+"""Limit of the angle across a branch in degrees, if the file sets no limit."""
+# Ranges that hold all real networks with a wide margin; see `checks.within`.
 _BASE = (1e-4, 1e6)
 _MOST_VOLTAGE = 10.0
 _IMPEDANCE = (LEAST_IMPEDANCE, 1e6)
 _RATIO = (0.1, 10.0)
-# Equivalents of reduced networks and of three-winding transformers have negative resistances, in
-# pglib-opf up to 0.24 times the reactance with three thousand buses or less. Larger ones are mostly
-# wrong signs.
+# Largest accepted negative resistance, relative to the reactance. Equivalents of reduced networks
+# and of three-winding transformers have negative resistances: in pglib-opf up to 0.24 times the
+# reactance for cases of at most three thousand buses. Larger ones are mostly wrong signs.
 _NEGATIVE_RESISTANCE = 0.25
-# Matrices whose rows are in service where their status is positive; of others, where it is not 0.
+# Matrices whose rows are in service if their status is positive; for all others, if it is not 0.
 _POSITIVE = ("gen", "dcline")
 _NO_ROWS = np.zeros(0, dtype=np.int64)
 _SHOWN = 5
@@ -41,7 +41,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, eq=False)
 class _Frozen:
-    """Makes the arrays of a declared part of the network read-only."""
+    """Base class that makes the arrays of its subclasses read-only."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -55,7 +55,7 @@ class Buses(_Frozen):
     Attributes
     ----------
     id : ndarray of int, shape (buses,)
-        Numbers of the file.
+        Bus numbers in the file.
     pd, qd : ndarray, shape (buses,)
         Load in per unit; private in the case studies, hence never printed.
     gs, bs : ndarray, shape (buses,)
@@ -92,15 +92,15 @@ class Generators(_Frozen):
         Bounds in per unit, possibly infinite.
     c2, c1, c0, q2, q1, q0 : ndarray, shape (generators,)
         Cost ``c2 p^2 + c1 p + c0 + q2 q^2 + q1 q + q0`` in $/h for active power p and reactive
-        power q in per unit, beside what `Pieces` add.
+        power q in per unit, in addition to the costs of `Pieces`.
     rating : ndarray, shape (generators,)
-        Bound on the apparent power in per unit, infinite for all but storage.
+        Bound on the apparent power in per unit; infinite except for storage.
     loss : ndarray, shape (generators,)
         Resistance of storage in per unit, which takes ``loss (p^2 + q^2) / w`` from `pmax`; else 0.
     kind : ndarray of str, shape (generators,)
-        "gen", "dcline" or "storage": the matrix of the file that has the row.
+        Matrix of the file that declares the generator: "gen", "dcline" or "storage".
     row : ndarray of int, shape (generators,)
-        Row of that matrix, counted from 1.
+        Row in this matrix, counted from 1.
     """
 
     bus: Ints
@@ -122,14 +122,14 @@ class Generators(_Frozen):
 
 @dataclass(frozen=True, eq=False)
 class Pieces(_Frozen):
-    """Pieces of piecewise linear costs: a generator costs the largest of its pieces.
+    """Pieces of piecewise linear costs: the cost of a generator is the largest of its pieces.
 
     Attributes
     ----------
     gen : ndarray of int, shape (pieces,)
         Position in `Generators`, ascending.
     reactive : ndarray of bool, shape (pieces,)
-        Whether the cost is that of reactive power; it adds to that of active power.
+        Whether the piece is a cost of reactive power, which adds to the cost of active power.
     slope, intercept : ndarray, shape (pieces,)
         ``slope x + intercept`` in $/h for power x in per unit.
     """
@@ -173,9 +173,9 @@ class Branches(_Frozen):
     shift, angmin, angmax : ndarray, shape (branches,)
         Phase shift and bounds on the angle from minus angle to, in radians.
     rate : ndarray, shape (branches,)
-        Bound on the apparent power at either end in per unit, infinite where the file has 0.
+        Bound on the apparent power at either end in per unit; infinite if the file has 0.
     current : ndarray, shape (branches,)
-        Bound on the current at either end in per unit, infinite where the file has none.
+        Bound on the current at either end in per unit; infinite if the file has none.
     row : ndarray of int, shape (branches,)
         Row of the file's branch matrix, counted from 1.
     """
@@ -207,8 +207,8 @@ class Pairs(_Frozen):
     of_branch : ndarray of int, shape (branches,)
         Pair of each branch; parallel and reversed branches share one.
     sign : ndarray, shape (branches,)
-        1 where the branch runs from first to second, -1 where it is reversed: the imaginary
-        voltage product of the branch is ``sign * wi[of_branch]``.
+        1 for a branch from `first` to `second`, -1 for a reversed branch: the imaginary voltage
+        product of the branch is ``sign * wi[of_branch]``.
     """
 
     first: Ints
@@ -221,7 +221,7 @@ class Pairs(_Frozen):
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A network in per unit on `base_mva`, reduced to what is in service.
+    """A network in per unit on `base_mva`, reduced to its elements in service.
 
     Attributes
     ----------
@@ -230,12 +230,12 @@ class Case:
     base_mva : float
         Power base in MVA.
     bus, gen, branch, pairs, pieces, links
-        The parts, see their classes.
+        Parts of the network; see their classes.
     isolated : tuple of int
-        Ids of the buses that the file marks as isolated and that were left out.
+        Ids of the buses that the file marks as isolated; the network omits them.
     notes : tuple of str
-        Notes on fields that are read otherwise than the source says, or not at all: unknown fields,
-        elements without a cost. `read_case` warns of each.
+        Notes on fields that are changed or ignored, such as unknown fields, and on elements without
+        a cost. `read_case` warns of each.
     """
 
     name: str
@@ -255,12 +255,12 @@ class Case:
         return np.column_stack((self.bus.pd, self.bus.qd))
 
     def scaled_load(self, load_scale: float) -> Floats:
-        """`load` times a factor.
+        """Return `load` times a factor.
 
         Raises
         ------
         CaseError
-            The factor is not a positive number, or makes a load larger than any network's.
+            If the factor is not a positive number, or makes a load larger than `MOST_POWER`.
         """
         if not positive_finite(load_scale):
             raise CaseError(
@@ -276,7 +276,10 @@ class Case:
         return load_scale * self.load
 
     def check_plain(self) -> None:
-        """Refuse what models of generators with quadratic costs of active power leave out."""
+        """Refuse a network with DC lines, storage or piecewise linear costs.
+
+        Models with quadratic costs of active power alone would omit these.
+        """
         if np.any(self.gen.kind != "gen") or len(self.pieces.gen):
             raise CaseError(
                 f"{self.name} has DC lines, storage, or piecewise linear costs, which this model "
@@ -285,7 +288,7 @@ class Case:
 
     @property
     def equivalents(self) -> tuple[int, ...]:
-        """Rows, from 1, of branches in service whose resistance is negative."""
+        """Rows, counted from 1, of branches in service with a negative resistance."""
         return tuple(int(row) for row in self.branch.row[self.branch.r < 0])
 
 
@@ -299,26 +302,26 @@ def read_case(source: Source | Case, *, equivalents: bool = False) -> Case:
         ``.m`` file, ppc dict, `matpowercaseframes.CaseFrames`, pandapower net or PyPSA network; see
         `sources.tables` for what each becomes. A `Case` is returned as it is.
     equivalents : bool
-        Take resistances of any negative value: the branches stand for reduced networks. The
-        relaxation may draw power from them.
+        Whether to accept negative resistances of any size, for branches that stand for reduced
+        networks. The relaxation may draw power from such branches.
 
     Returns
     -------
     Case
-        Elements out of service and isolated buses (type 4) with what hangs on them are left out: a
-        generator or a DC line is in service where its status is positive, a branch or storage where
-        it is not 0. Angle bounds at or beyond 90 degrees, absent, or both 0 become 60 degrees.
-        Limits on power beyond 1e7 MW are none. DC lines become two linked generators, as in
-        MATPOWER. Storage becomes a generator that gives and takes what its energy allows in one
-        period (``mpc.time_elapsed``, one hour by default). Closed switches join buses.
+        Network without elements out of service, and without isolated buses (type 4) and their
+        elements. A generator or a DC line is in service if its status is positive, a branch or
+        storage if it is not 0. Angle bounds that are absent, both 0, or at or beyond 90 degrees
+        become 60 degrees. Limits on power beyond 1e7 MW are ignored. DC lines become two linked
+        generators, as in MATPOWER. Storage becomes a generator with limits that its energy allows
+        in one period (``mpc.time_elapsed``, one hour by default). Closed switches join buses.
 
     Raises
     ------
     CaseError
-        The source is missing, truncated or inconsistent, has numbers that no network has (zero
-        or tiny impedances, resistances below minus a quarter of the reactance, voltages in kV), or
-        uses what the model cannot represent (non-convex cost, degree above 2, capability curves,
-        direct-current grids, storage with a reactance).
+        If the source is missing, truncated or inconsistent; if it has numbers that no network has
+        (zero or tiny impedances, resistances below minus a quarter of the reactance, voltages in
+        kV); or if the model cannot represent it (non-convex cost, degree above 2, capability
+        curves, direct-current grids, storage with a reactance).
 
     Warns
     -----
@@ -334,7 +337,7 @@ def read_case(source: Source | Case, *, equivalents: bool = False) -> Case:
 
 
 def case_of(tables: Tables, equivalents: bool = False) -> Case:
-    """Return the network of the tables of a case; see `read_case`."""
+    """Return the network from the tables of a case; see `read_case`."""
     base = tables.base_mva
     if not _BASE[0] <= base <= _BASE[1]:
         raise CaseError(
@@ -363,7 +366,7 @@ def case_of(tables: Tables, equivalents: bool = False) -> Case:
 
 
 def _buses(tables: Tables, base: float) -> tuple[Buses, tuple[int, ...], dict[int, int]]:
-    """Buses in service, ids of isolated ones, and position by id (-1 for an isolated bus)."""
+    """Return buses in service, ids of isolated buses, and positions by id (-1 if isolated)."""
     table = tables.bus
     file = tables.name
     rows = np.arange(len(table))
@@ -422,7 +425,7 @@ def _buses(tables: Tables, base: float) -> tuple[Buses, tuple[int, ...], dict[in
         qd=table[:, 3] / base,
         gs=table[:, 4] / base,
         bs=table[:, 5] / base,
-        # A negative lower bound on a magnitude says nothing; its square would.
+        # A negative lower bound on a magnitude is redundant; its square would not be.
         vmin=np.maximum(table[:, 12], 0.0),
         vmax=table[:, 11].copy(),
         area=integers(file, "bus", rows, "area", table[:, 6]),
@@ -435,7 +438,7 @@ def _buses(tables: Tables, base: float) -> tuple[Buses, tuple[int, ...], dict[in
 def _generators(
     tables: Tables, position: dict[int, int], base: float, vmin: Floats
 ) -> tuple[Generators, Pieces, Links]:
-    """Generators with the ends of DC lines and storage behind them, costs, and what links them."""
+    """Return generators followed by ends of DC lines and storage, pieces of costs, and DC lines."""
     file = tables.name
     rows = _in_service(file, "gen", tables.gen, 7)
     bus = _positions(file, "gen", tables.gen, rows, 0, position)
@@ -494,14 +497,14 @@ def _generators(
 
 
 def _at_first_end(more: Injections, base: float) -> Floats:
-    """Coefficients per unit, shape (rows, ends, 3): those of the cost, at the first end."""
+    """Return cost coefficients in per unit, shape (rows, ends, 3); second ends cost nothing."""
     prices = np.zeros((*more.low.shape[:2], 3))
     prices[:, 0] = more.cost.coefficients * [base**2, base, 1]
     return prices
 
 
 def _pieces(active: Costs, reactive: Costs, dc: Costs, count: int, base: float) -> Pieces:
-    """Pieces of costs in per unit; ends of DC lines stand in pairs behind `count` generators."""
+    """Return pieces of costs in per unit; pairs of DC-line ends follow `count` generators."""
     gen = np.concatenate((active.element, reactive.element, count + 2 * dc.element))
     sizes = len(active.element), len(reactive.element), len(dc.element)
     of_reactive = np.repeat([False, True, False], sizes)
@@ -515,7 +518,7 @@ def _pieces(active: Costs, reactive: Costs, dc: Costs, count: int, base: float) 
 
 
 def _has_capability_curve(table: Floats) -> NDArray[np.bool_]:
-    """Generators whose reactive limits fall with active power, as MATPOWER's hasPQcap finds."""
+    """Return which generators have a capability curve, by the rule of MATPOWER's hasPQcap."""
     if table.shape[1] < 16:
         return np.zeros(len(table), dtype=np.bool_)
     first, second, least1, most1, least2, most2 = table[:, 10:16].T
@@ -530,7 +533,7 @@ def _has_capability_curve(table: Floats) -> NDArray[np.bool_]:
 
 
 def _costs(tables: Tables, rows: Ints) -> tuple[Costs, Costs]:
-    """Costs of the active and the reactive power of the generators in the given rows."""
+    """Return costs of active and of reactive power, for the generators in the given rows."""
     file, table, count = tables.name, tables.gencost, len(tables.gen)
     if not len(table):
         return free(len(rows)), free(len(rows))
@@ -616,7 +619,7 @@ def _branches(tables: Tables, position: dict[int, int], base: float, equivalents
 
 
 def _currents(tables: Tables, rows: Ints) -> Floats:
-    """Limits on currents, in MVA at a voltage of 1 per unit; infinite where there is none."""
+    """Return limits on currents, in MVA at a voltage of 1 per unit; infinite without a limit."""
     table = tables.branch_currents
     if not len(table):
         return np.full(len(rows), np.inf)
@@ -635,7 +638,7 @@ def _currents(tables: Tables, rows: Ints) -> Floats:
 
 
 def _angles(file: str, table: Floats, rows: Ints) -> tuple[Floats, Floats]:
-    """Angle bounds in radians with the default of pglib where the file sets none."""
+    """Return angle bounds in radians, with pglib's default if the file sets none."""
     if table.shape[1] < 13:
         bound = np.full(len(rows), np.radians(WIDEST))
         return -bound, bound
@@ -689,7 +692,7 @@ def _pairs(branch: Branches) -> Pairs:
 
 
 def _in_service(file: str, matrix: str, table: Floats, column: int) -> Ints:
-    """Rows in service as MATPOWER takes them, and PowerModels storage."""
+    """Return the rows in service, by the rules of MATPOWER and, for storage, of PowerModels."""
     rows = np.arange(len(table))
     finite(file, matrix, rows, "status", table[:, column])
     status = table[:, column]
@@ -697,7 +700,7 @@ def _in_service(file: str, matrix: str, table: Floats, column: int) -> Ints:
 
 
 def _status_notes(tables: Tables) -> list[str]:
-    """Which rows have a status or a type that says less than it should."""
+    """Return notes on rows whose status or type is unusual."""
     notes = []
     for matrix, column in (("gen", 7), ("branch", 10), ("dcline", 2), ("storage", 16)):
         table = getattr(tables, matrix)
@@ -724,7 +727,7 @@ def _first(rows: Ints) -> str:
 
 
 def _beyond(values: Floats, most: float) -> NDArray[np.bool_]:
-    """Mask of values that are finite and above `most`."""
+    """Return which values are finite and above `most`."""
     return np.isfinite(values) & (values > most)
 
 

@@ -1,8 +1,8 @@
-"""Rules for columns of a case: finite, ordered, and of a size that networks have.
+"""Checks of columns of a case: finite, ordered, and of a size that real networks have.
 
 Every function takes the name of the source, the matrix, its rows in the source (from 0), and the
-values in these rows; the first row that breaks the rule is named. Values are never shown, since
-some are loads.
+values in these rows. An error names the first row that breaks the rule. It never shows values,
+since some are loads.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from .errors import CaseError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# In megawatts or their like: thrice what the whole world uses. A limit beyond it is none.
+# Largest power in MW, MVAr or MVA: thrice the consumption of the world. Larger limits are ignored.
 MOST_POWER = 1e7
 
 
 def finite(file: str, matrix: str, rows: Ints, name: str, values: Floats) -> None:
-    """Refuse infinite values and those that are no numbers."""
+    """Refuse values that are infinite or nan."""
     for row in rows[~np.isfinite(values)]:
         raise CaseError(
             f"{file}: {matrix} row {row + 1} has a {name} that is not a finite number; the "
@@ -50,7 +50,7 @@ def within(
 
 
 def integers(file: str, matrix: str, rows: Ints, name: str, values: Floats) -> Ints:
-    """Values as integers; refuse others, which would be cut."""
+    """Return values as integers; refuse values with a fraction."""
     within(file, matrix, rows, name, values, 2.0**53, "")
     for row in rows[values != np.floor(values)]:
         raise CaseError(
@@ -61,7 +61,7 @@ def integers(file: str, matrix: str, rows: Ints, name: str, values: Floats) -> I
 
 
 def limits(values: Floats) -> Floats:
-    """Limits on power, infinite where their size is beyond `MOST_POWER`: then there is none."""
+    """Return limits on power, with limits larger than `MOST_POWER` made infinite."""
     with np.errstate(invalid="ignore"):
         return np.where(np.abs(values) > MOST_POWER, np.copysign(np.inf, values), values)
 
@@ -69,7 +69,7 @@ def limits(values: Floats) -> Floats:
 def ordered(
     file: str, matrix: str, rows: Ints, lower: str, low: Floats, upper: str, high: Floats
 ) -> None:
-    """Refuse pairs of bounds that leave nothing between them."""
+    """Refuse pairs of bounds that no value satisfies."""
     # Negated so that NaN fails too; infinite bounds are allowed on their own side only.
     wrong = ~((low <= high) & (low < np.inf) & (high > -np.inf))
     for row in rows[wrong]:

@@ -1,4 +1,4 @@
-"""Command line of the power-flow study: plan, run, and show what came out."""
+"""Command line of the power-flow study: plan, run, and print the results."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from .sweep import Setting, summary, sweep
 from .tables import Table, study_tables, write_tables
 from .writer import write_set_points
 
-# Below this an optimum or a gap is 0 up to the accuracy of the solver.
+# Optima and gaps below this count as 0, because of the solver's accuracy.
 _ZERO = 1e-6
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command, and return its exit status."""
     command = parser()
     words = sys.argv[1:] if arguments is None else list(arguments)
     options = command.parse_args(words)
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _noted(quiet: bool) -> Iterator[None]:
-    """Print what files hold and `read_case` does not read as notes, each once."""
+    """Print warnings on network files as notes, each once."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore" if quiet else "always", CaseWarning)
         usual, told = warnings.showwarning, set[str]()
@@ -78,7 +78,7 @@ def _noted(quiet: bool) -> Iterator[None]:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse what cannot be written, or makes no sense, before a run spends privacy."""
+    """Refuse invalid options and files that cannot be written, before a run costs privacy."""
     for name in ("rounds", "local_updates", "seeds"):
         if (getattr(options, name) or 0) > MOST:
             raise dp.ModelError(
@@ -127,7 +127,7 @@ def _check_file(flag: str, given: str) -> None:
         )
     check_folder(target.parent, f"{flag}: the folder")
     try:
-        # A name that the system does not take fails here, not after the run.
+        # An invalid file name fails here, and not after the run.
         os.stat(target)
     except FileNotFoundError:
         pass
@@ -139,7 +139,7 @@ def _check_file(flag: str, given: str) -> None:
 
 
 def _check_privacy(options: argparse.Namespace) -> None:
-    """Refuse budgets where nothing is private, and promises that no option can keep."""
+    """Refuse budgets without private data, and chance constraints that no option supports."""
     if options.prior is not None and (
         options.central or options.perturb == "none" or private_of(options) != "loads"
     ):
@@ -331,7 +331,7 @@ def _run(
 
 
 def _comparison(study: PowerFlow, runs: Sequence[Run], best: float | None) -> str:
-    """Text on the optimum and the gaps to it, labeled as what it is."""
+    """Return a text on the optimum and the gaps to it, labeled as not private."""
     if best is None:
         return "  central optimum: not found, the loads may not be servable (not private)"
     lines = [
@@ -351,7 +351,7 @@ def _comparison(study: PowerFlow, runs: Sequence[Run], best: float | None) -> st
 
 
 def _gap_lines(what: str, values: Sequence[float], best: float) -> list[str]:
-    """Lines on objectives above the optimum: of one run, or quartiles of several."""
+    """Return lines on the gaps of objectives: the gap of one run, or quartiles of several."""
     low, middle, high = gaps(values, best)
     shown = f"{_shown(middle)}{_relative(middle, best)}"
     if len(values) == 1:

@@ -16,10 +16,10 @@ at the averaged iterate after T rounds, for any :math:`\gamma \ge 0` (their assu
     \frac{2 \gamma R + R^2 \rho_T + 4 \gamma^2 / \rho_1 + \alpha D^2 / (2 E)
         + 2 (N + G^2) / \alpha}{T + 1} && (27b)
 
-where D is the diameter of the product of the agents' sets, R that of their shared components, N
-the expected squared norm of the noise of one step and G bounds the norm of the gradient. The paper
-writes the largest diameter of a single agent, :math:`U_2`, in place of D and R; its proof sums over
-agents, and `claimed_by_paper` shows how far off that can be.
+where D is the diameter of the product of the agents' sets, R the diameter in their shared
+components, N the expected squared norm of the noise of one step, and G bounds the norm of the
+gradient. The paper writes the largest diameter of a single agent, :math:`U_2`, in place of D and R.
+But its proof sums over agents; `claimed_by_paper` shows how far off these values can be.
 """
 
 from __future__ import annotations
@@ -43,21 +43,22 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class ConvergenceBound:
-    """An upper bound of the expected gap at the averaged iterate, per number of rounds.
+    """Upper bounds of the expected gap at the averaged iterate, by number of rounds.
 
     Attributes
     ----------
     equation : str
         Number of Ryu and Kim's equation.
     rounds : ndarray of int, shape (T,)
+        Numbers of rounds.
     values : ndarray, shape (T,)
-        Values in the unit of the objective.
+        Bounds, in the unit of the objective.
     claimed_by_paper : ndarray, shape (T,)
-        With the paper's U_2, the largest diameter of one agent's set: not a bound in general.
+        Values with the paper's U_2, the largest diameter of one agent's set; in general no bounds.
     constants : mapping
-        Constants behind the values, by their names in the module's formulas.
+        Constants in the bounds, by their names in the module's formulas.
     asserted : tuple of str
-        Constants that are the user's word: the bound is as good as they are.
+        Names of user-supplied constants: the bounds hold only if these are right.
     """
 
     equation: str
@@ -79,16 +80,16 @@ class ConvergenceBound:
 def convergence_bound(
     plan: dp.Plan, *, gamma: float = 0.0, gradient_norm: float | Mapping[str, float] | None = None
 ) -> ConvergenceBound:
-    """Ryu and Kim's (25b), (26b) or (27b), whichever belongs to the plan's step size.
+    """Return Ryu and Kim's bound (25b), (26b) or (27b), by the plan's rule of step sizes.
 
-    Computed from public facts; nothing is read.
+    The bound follows from public facts; no data are read.
 
     Parameters
     ----------
     plan : dp.Plan
     gamma : float
-        Weight of the disagreement in what is bounded; 0 for the objective alone. (27b) needs a
-        positive one that no multiplier exceeds.
+        Weight of the consensus residual in the bounded quantity; 0 for the objective alone. (27b)
+        needs a positive weight that is at least as large as the multipliers.
     gradient_norm : float or mapping of agent to float, optional
         Bound for (26b) and (27b) on each agent's gradient norm over its set and over all
         admissible data.
@@ -183,7 +184,7 @@ def _both(
     constants: Mapping[str, float],
     asserted: tuple[str, ...],
 ) -> ConvergenceBound:
-    """The bound, and what the paper writes with the largest diameter of one agent."""
+    """Return the bound with D and R, and the paper's values with the largest diameter U_2."""
     U2 = float(diameters[:, 0].max())
     constants = {name: float(value) for name, value in constants.items()}
     values = bound(constants["D"], constants["R"])
@@ -191,7 +192,7 @@ def _both(
 
 
 def _penalties(method: dp.LinearizedADMM, rounds: int) -> Array:
-    """rho_1 to rho_T."""
+    """Return the penalties rho_1 to rho_T."""
     assert method.penalty is not None  # the plan has resolved it
     rule = as_penalty(method.penalty)
     if not isinstance(rule, (dp.penalties.Constant, dp.penalties.Growing)):
@@ -203,7 +204,7 @@ def _penalties(method: dp.LinearizedADMM, rounds: int) -> Array:
 
 
 def _diameters(plan: dp.Plan, k: int) -> tuple[float, float]:
-    """Bounds of the diameter of an agent's set, and of its shared components."""
+    """Return bounds of the diameter of an agent's set, in all and in its shared components."""
     local = plan.program.agents[k]
     extent = Projector(local.constraints, local.name).extent()
     D, R = (_diameter(extent, columns) for columns in (np.arange(local.n), local.shared))
@@ -220,7 +221,7 @@ def _diameters(plan: dp.Plan, k: int) -> tuple[float, float]:
 
 
 def _diameter(extent: Extent, columns: NDArray[np.int64]) -> float:
-    """Bound of the largest distance of two points in these components."""
+    """Return a bound of the largest distance between two points in these components."""
     squares = (extent.upper - extent.lower) ** 2
     for own, r in extent.balls:
         if np.isin(own, columns).all() and squares[own].sum() > (2 * r) ** 2:
@@ -229,7 +230,7 @@ def _diameter(extent: Extent, columns: NDArray[np.int64]) -> float:
 
 
 def _noise(plan: dp.Plan, k: int) -> float:
-    """Expected squared norm of an agent's noise in one local step."""
+    """Return the expected squared norm of an agent's noise in one local step."""
     sensitivity, noise = plan.agents[k].sensitivity, plan.agents[k].noise
     if sensitivity is None or noise is None:
         return 0.0

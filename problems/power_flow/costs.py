@@ -15,7 +15,8 @@ Ints = NDArray[np.int64]
 _PIECEWISE, _POLYNOMIAL = 1, 2
 _DEGREE = 2
 _MOST_COST = 1e9
-# Share of the largest slope by which the next one may be lower: points are printed with few digits.
+# Accepted decrease from one slope to the next, relative to the largest slope, since files print
+# points with few digits.
 _BENT = 1e-4
 
 
@@ -23,14 +24,14 @@ _BENT = 1e-4
 class Costs:
     """Costs in $/h for power in megawatts or megavars, one per element."""
 
-    coefficients: Floats  # c2, c1, c0 of each; 0 where it is piecewise linear
-    element: Ints  # of each piece
-    slope: Floats
-    intercept: Floats
+    coefficients: Floats  # c2, c1, c0 of each element; 0 for a piecewise linear cost
+    element: Ints  # element that each linear piece belongs to
+    slope: Floats  # slope of each piece
+    intercept: Floats  # value of each piece at power 0
 
 
 def free(count: int) -> Costs:
-    """Return the costs of elements without any."""
+    """Return costs of 0 for this number of elements."""
     return Costs(np.zeros((count, _DEGREE + 1)), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
 
 
@@ -48,7 +49,7 @@ def read_costs(file: str, matrix: str, table: Floats, rows: Ints) -> Costs:
     Raises
     ------
     CaseError
-        A cost is not convex, or its row has too few numbers.
+        If a cost is not convex, or its row has too few numbers.
     """
     coefficients = np.zeros((len(rows), _DEGREE + 1))
     pieces: list[tuple[int, float, float]] = []
@@ -75,7 +76,7 @@ def reversed_costs(costs: Costs) -> Costs:
 
 
 def _listed(row: Floats, where: str, each: int, least: int, what: str) -> Floats:
-    """The numbers of a row that column 4 counts."""
+    """Return the cost numbers of a row, as many as its column 4 states."""
     count = row[3]
     if not (count >= least and count == np.floor(count) and 4 + each * count <= len(row)):
         raise CaseError(
@@ -92,7 +93,7 @@ def _listed(row: Floats, where: str, each: int, least: int, what: str) -> Floats
 
 
 def _polynomial(row: Floats, where: str) -> Floats:
-    """Coefficients c2, c1, c0."""
+    """Return the coefficients c2, c1, c0 of a row with a polynomial cost."""
     if row[0] != _POLYNOMIAL:
         raise CaseError(
             f"{where} is of an unknown model. Write model 2 with the coefficients c2, c1, c0, or "
@@ -115,9 +116,9 @@ def _polynomial(row: Floats, where: str) -> Floats:
 
 
 def _pieces(row: Floats, where: str) -> list[tuple[float, float]]:
-    """Slope and intercept of every piece; the cost is the largest of them."""
+    """Return slope and intercept of every piece of a row; the cost is the largest piece."""
     points = _listed(row, where, 2, 1, "points").reshape(-1, 2)
-    # Repeated points are none; the cost of one point is constant.
+    # Repeated points are dropped; the cost of a single point is constant.
     points = points[[0, *(1 + np.flatnonzero(np.any(np.diff(points, axis=0) != 0, axis=1)))]]
     run, rise = np.diff(points, axis=0).T
     if np.any(run <= 0):

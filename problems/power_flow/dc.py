@@ -1,8 +1,8 @@
 """Terms of the direct-current approximation of power flow, over any number of hours.
 
-Voltages have size 1 and lines lose nothing. The flow on a branch is its susceptance times the angle
-across it. Every term is a function of the network, its zones, and the variables, which a model of
-your own can take; `models.DcModel` puts them together.
+Voltages have size 1 and lines have no losses. The flow on a branch is its susceptance times the
+angle across it. Every term is a function of the network, its zones, and the variables, so you can
+use it in a model of your own; `models.DcModel` combines all terms.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from .zones import Zones
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Below this the outage of a branch parts the network, and a flow does not notice an outage.
+# Thresholds of outage factors: a smaller denominator means that the outage splits the network, and
+# a smaller factor means that an outage does not change a flow.
 _PARTED, _UNMOVED = 1e-8, 1e-6
 _SHOWN = 5
 
@@ -79,14 +80,14 @@ def dc_flows(case: Case, x: DcVariables, branches: Ints | None = None) -> cp.Exp
     chosen = np.arange(len(case.branch.x)) if branches is None else branches
     count, size = len(case.bus.id), susceptances(case)[chosen]
     start, end = case.branch.from_bus[chosen], case.branch.to_bus[chosen]
-    buses = np.union1d(start, end)  # those of other zones are left out
+    buses = np.union1d(start, end)  # angles of other zones are omitted
     across = (incidence(start, count) - incidence(end, count)).T.tocsc()[:, buses]
     shifted = hourly(size * case.branch.shift[chosen], x.angle.shape[1])
     return sp.csr_array(sp.diags_array(size) @ across) @ x.angle[buses] - shifted
 
 
 def dc_delivered(case: Case, zones: Zones, x: DcVariables, zone: int) -> cp.Expression:
-    """Return what the buses of a zone get: generation less shunts and flows that leave.
+    """Return the power that arrives at a zone's buses: generation less shunts and flows out.
 
     Parameters
     ----------
@@ -114,7 +115,7 @@ def delivered(
     power: cp.Expression,
     flows: cp.Expression | None,
 ) -> cp.Expression:
-    """Return what the buses of a zone get: generation less shunts and flows that leave.
+    """Return the power that arrives at a zone's buses: generation less shunts and flows out.
 
     Parameters
     ----------
@@ -125,6 +126,7 @@ def delivered(
     shunts : cp.Expression, shape (own buses, hours)
         Power from shunts.
     power : cp.Expression, shape (all generators, hours)
+        Power of generators.
     flows : cp.Expression, shape (own branches, hours), or None
         Flows from the from end to the to end; None without branches.
     """
@@ -139,7 +141,7 @@ def delivered(
 
 
 def dc_limits(case: Case, zones: Zones, x: DcVariables, zone: int) -> list[cp.Constraint]:
-    """Return bounds on generation and flows of a zone, angle limits, DC lines, and a reference.
+    """Return constraints of a zone: generation, flows, angles, DC lines and reference buses.
 
     Parameters
     ----------
@@ -178,7 +180,7 @@ def generation_limits(
 
 
 def branch_limits(case: Case, zones: Zones, x: DcVariables, zone: int) -> list[cp.Constraint]:
-    """Return limits of flows and angles of a zone, and a reference.
+    """Return limits on flows and angles of a zone, and the angle 0 at its reference buses.
 
     Parameters
     ----------
@@ -207,7 +209,7 @@ def branch_limits(case: Case, zones: Zones, x: DcVariables, zone: int) -> list[c
 
 
 def link_limits(case: Case, power: cp.Expression, generators: Ints) -> list[cp.Constraint]:
-    """Return what arrives over the DC lines that have an end among some generators.
+    """Return the power balance of DC lines with an end among these generators.
 
     Parameters
     ----------
@@ -231,14 +233,14 @@ def read_outages(source: Sequence[int] | Literal["all"], case: Case) -> Ints:
     Parameters
     ----------
     source : sequence of int or "all"
-        Rows of the file's branch matrix, counted from 1; or all branches whose outage does not part
-        the network.
+        Rows of the file's branch matrix, counted from 1; or "all" for every branch whose outage
+        does not split the network.
     case : Case
 
     Raises
     ------
     CaseError
-        A row is not in service, or its outage parts the network.
+        If a row is not in service, or its outage splits the network.
     """
     if isinstance(source, str):
         if source != "all":
@@ -267,12 +269,12 @@ def rows_of_branches(rows: Sequence[int], case: Case, name: str) -> Ints:
         Rows of the file's branch matrix, counted from 1.
     case : Case
     name : str
-        Argument that has these rows.
+        Name of the argument with these rows, for messages.
 
     Raises
     ------
     CaseError
-        A row is not in service.
+        If a row is not in service.
     """
     position = {int(row): k for k, row in enumerate(case.branch.row)}
     unknown = [row for row in rows if row not in position]
@@ -285,18 +287,18 @@ def rows_of_branches(rows: Sequence[int], case: Case, name: str) -> Ints:
 
 
 def read_monitored(source: Sequence[int] | Literal["all"], case: Case) -> Case:
-    """Return a network that keeps limits of monitored branches only.
+    """Return the network with limits on monitored branches only.
 
     Parameters
     ----------
     source : sequence of int or "all"
-        Rows of the file's branch matrix, counted from 1; or all branches.
+        Rows of the file's branch matrix, counted from 1; or "all" branches.
     case : Case
 
     Raises
     ------
     CaseError
-        A row is not in service.
+        If a row is not in service.
     """
     if isinstance(source, str):
         if source != "all":
@@ -325,11 +327,11 @@ def read_monitored(source: Sequence[int] | Literal["all"], case: Case) -> Case:
 
 
 def transfer_factors(case: Case) -> Floats:
-    """Return the flow on each branch for a unit of power that enters at each bus.
+    """Return the flow on each branch per unit of power injected at each bus.
 
-    The power leaves at the reference of the part of the network, the first of its buses. A model
-    with ``factors @ injections`` for flows, less what phase shifters add, has no angles: see
-    `ptdf`.
+    The power is taken out at the reference, the first bus of each connected part of the network. A
+    model with flows ``factors @ injections``, plus a constant from phase shifters, needs no angles:
+    see `ptdf`.
 
     Parameters
     ----------
@@ -345,19 +347,20 @@ def transfer_factors(case: Case) -> Floats:
 
 
 def angles_for(case: Case, injections: Floats) -> tuple[Floats, Floats, sp.csr_array]:
-    """Return angles for injections, the susceptances, and the ends of branches.
+    """Return voltage angles for given injections, susceptances, and the ends of branches.
 
     Parameters
     ----------
     case : Case
     injections : ndarray, shape (buses, columns)
-        Injections in per unit; their imbalance enters at the `references`, whose angle is 0.
+        Injections in per unit; the `references`, with angle 0, take up their imbalance.
 
     Returns
     -------
     angles : ndarray, shape (buses, columns)
-        In radians, without what phase shifters add.
+        Angles in radians, without the effect of phase shifters.
     susceptances : ndarray, shape (branches,)
+        Susceptances in per unit.
     ends : csr_array, shape (buses, branches)
         1 at the from bus and -1 at the to bus of each branch.
     """
@@ -372,7 +375,7 @@ def angles_for(case: Case, injections: Floats) -> tuple[Floats, Floats, sp.csr_a
 
 
 def outage_factors(case: Case, outages: Ints) -> Floats:
-    """Return the share of the flow on a lost branch that each other branch takes over.
+    """Return the share of a lost branch's flow that each other branch takes over.
 
     Parameters
     ----------
@@ -383,7 +386,7 @@ def outage_factors(case: Case, outages: Ints) -> Floats:
     Returns
     -------
     ndarray, shape (branches, outages)
-        Line outage distribution factors; NaN where the outage parts the network.
+        Line outage distribution factors; NaN for an outage that splits the network.
     """
     count = len(case.bus.id)
     ends = incidence(case.branch.from_bus, count) - incidence(case.branch.to_bus, count)
@@ -404,9 +407,9 @@ def contingency_limits(
     case, zones, x
         Network, partition and the variables declared for them.
     zone : int
-        Index of the zone in ``zones.names``. It keeps the limits of branches that start there.
+        Index of the zone in ``zones.names``. Its limits are for branches that start in the zone.
     outages : ndarray of int
-        Positions of branches, as of `read_outages`.
+        Positions of branches, as `read_outages` returns them.
     rating : float
         Share of its rating that a branch may carry after an outage.
     """
@@ -424,7 +427,7 @@ def limits_after_outages(
     hours: int,
     flows: Callable[[Ints], cp.Expression],
 ) -> list[cp.Constraint]:
-    """Return the limits of `contingency_limits` for flows in any form.
+    """Return the limits of `contingency_limits` for flows that a function gives.
 
     Parameters
     ----------
@@ -448,16 +451,16 @@ def limits_after_outages(
 def moved_flows(
     case: Case, zones: Zones, zone: int, outages: Ints
 ) -> tuple[Ints, Ints, tuple[Ints, Ints], Floats]:
-    """Return the branches of a zone with a limit, the lost branches that move their flows, and how.
+    """Return the pairs of a zone's limited branch and an outage that changes its flow.
 
     Returns
     -------
     limited, lost : ndarray of int
-        Positions of branches.
+        Positions of the limited branches, and of the lost branches that change their flows.
     entries : pair of ndarray of int
-        Positions among these, for each limit after an outage.
+        Positions in `limited` and in `lost`, one of each per pair.
     factors : ndarray
-        Share of the lost flow that the limited branch takes over.
+        For each pair, the share of the lost flow that the limited branch takes over.
     """
     own = zones.branches[zone]
     limited = own[
@@ -485,7 +488,7 @@ def dc_cost(case: Case, power: cp.Expression, generators: Ints) -> cp.Expression
 
 
 def ratings(case: Case) -> Floats:
-    """Return limits of flows; at voltages of size 1, currents are apparent powers.
+    """Return limits of flows in per unit; at voltages of 1, a current equals an apparent power.
 
     Parameters
     ----------

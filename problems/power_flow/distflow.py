@@ -2,8 +2,8 @@
 
 A branch from i to j with impedance ``r + jx`` carries the power ``p + jq`` without losses, and the
 squared voltages obey ``w_i / tap^2 - w_j = 2 (r p + x q)``. Line charging and shunts draw on w.
-Every term is a function that a model of your own can take; `models.DistFlowModel` puts them
-together.
+Every term is a function that you can use in a model of your own; `models.DistFlowModel` combines
+all terms.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def distflow_variables(case: Case, hours: int = 1) -> DistFlowVariables:
     Raises
     ------
     CaseError
-        The network has loops.
+        If the network has loops.
     """
     count, lines = len(case.bus.id), len(case.branch.x)
     loops = lines - (count - len(np.unique(connected_parts(case))))
@@ -76,7 +76,7 @@ def distflow_variables(case: Case, hours: int = 1) -> DistFlowVariables:
 
 
 def distflow_delivered(case: Case, zones: Zones, x: DistFlowVariables, zone: int) -> cp.Expression:
-    """Return what the buses of a zone get: generation less shunts and flows that leave.
+    """Return the power that arrives at a zone's buses: generation less shunts and flows out.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def distflow_delivered(case: Case, zones: Zones, x: DistFlowVariables, zone: int
 def distflow_limits(
     case: Case, zones: Zones, x: DistFlowVariables, zone: int
 ) -> list[cp.Constraint]:
-    """Return the voltage drops of a zone's branches, and bounds on voltages, flows and generation.
+    """Return constraints of a zone: voltage drops, and bounds on voltages, flows and generation.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def distflow_limits(
     limited = branches[np.isfinite(branch.current[branches])]
     most = branch.current[limited]
     for t in range(hours if len(limited) else 0):
-        # |S|^2 <= I^2 w at the end that is called from.
+        # |S|^2 <= I^2 w at the from end.
         w = cp.multiply(most, x.w[branch.from_bus[limited], t])
         flow = cp.vstack([2 * x.p[limited, t], 2 * x.q[limited, t], w - most])
         constraints.append(cp.SOC(w + most, flow, axis=0))
@@ -172,7 +172,7 @@ def distflow_cost(case: Case, x: DistFlowVariables, generators: Ints) -> cp.Expr
 
 
 def _charging(case: Case) -> Floats:
-    """Reactive power that half of the charging of each branch gives at its ends, by w."""
+    """Return each bus's reactive power from half of its branches' charging, per unit of w."""
     branch, count = case.branch, len(case.bus.id)
     half = branch.b / 2
     starts, ends = incidence(branch.from_bus, count), incidence(branch.to_bus, count)

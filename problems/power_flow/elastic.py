@@ -1,7 +1,7 @@
-"""Limits in the way if no point keeps all of them: a solve that lets each limit give.
+"""Diagnosis of infeasible networks: a solve with slack in every limit that names the violated ones.
 
-Every limit gets a slack of its own, and the sum of all slacks is least. That sum, unlike their
-largest, is made of few: most limits hold, and those that give are named.
+Every limit gets its own slack, and the sum of all slacks is minimized. Unlike the largest slack,
+the sum leads to few positive slacks: most limits hold, and the violated ones are named.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from .zones import read_zones
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# A limit gives if its slack is more: per unit of voltage, share of a rating, or share of the unit
-# of power, which is a tenth of all loads.
+# Smallest slack of a violated limit: in per unit of voltage, as a share of a rating, or as a share
+# of the unit of power, which is a tenth of all loads.
 _GIVES = 1e-4
 _SHOWN = 3
-# What unserved load costs: it comes last, since it says nothing about limits.
+# Cost of unserved load relative to slack in limits: it is used last, since it names no limit.
 _UNSERVED = 100.0
 
 
 @dataclass(frozen=True)
 class Family:
-    """Limits of one kind that have to give."""
+    """Violated limits of one kind."""
 
-    kind: str  # in the plural
-    labels: tuple[str, ...]  # of the elements, the largest slack first
-    most: str  # the largest slack in words
+    kind: str  # name of the kind, in the plural
+    labels: tuple[str, ...]  # labels of the elements, the largest slack first
+    most: str  # text on the largest slack
 
     def __str__(self) -> str:
         more = len(self.labels) - _SHOWN
@@ -50,16 +50,16 @@ class _Slack:
     """Slacks of the limits of one kind."""
 
     kind: str
-    slack: cp.Variable  # of shape (limits, hours)
+    slack: cp.Variable  # shape (limits, hours)
     constraints: tuple[cp.Constraint, ...]
     labels: tuple[str, ...]
-    most: str  # with the largest slack times `factor`, plus `shift`
+    most: str  # format of the text on the largest slack times `factor`, plus `shift`
     factor: float
     shift: float = 0.0
 
     def family(self) -> Family | None:
-        """Return the limits that have to give, after a solve."""
-        size = np.asarray(self.slack.value).max(axis=1)  # of the worst hour
+        """Return the violated limits after a solve; None if all limits hold."""
+        size = np.asarray(self.slack.value).max(axis=1)  # largest slack over hours
         order = [at for at in np.argsort(-size, kind="stable") if size[at] > _GIVES]
         if not order:
             return None
@@ -69,10 +69,10 @@ class _Slack:
 
 
 def limits_in_the_way(case: Case, load: Floats) -> tuple[Family, ...]:
-    """Limits that have to give for the loads to be served. Not private: the loads are read.
+    """Return limits that have to be violated to serve the loads. Not private: it reads the loads.
 
     Bounds on voltages, on active and reactive power of generators, on apparent power of branches,
-    and balances may give. Kirchhoff's laws, angles, currents, storage and DC lines may not.
+    and balances have slack. Kirchhoff's laws, angles, currents, storage and DC lines have none.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def limits_in_the_way(case: Case, load: Floats) -> tuple[Family, ...]:
     Returns
     -------
     tuple of Family
-        Empty if nothing has to give, or the solver does not find what.
+        Empty if all limits can hold, or the solver fails.
     """
     zones = read_zones(1, case)
     x = variables(case, zones)
@@ -142,7 +142,7 @@ def _slacks(
     flows: Sequence[Sequence[tuple[cp.Expression, ...]]],
     unit: float,
 ) -> list[_Slack]:
-    """Slacks of all limits; see `hours_in_the_way`."""
+    """Return slacks of all limits, by kind; see `hours_in_the_way`."""
     bus, gen, base, hours = case.bus, case.gen, case.base_mva, len(flows)
     slacks: list[_Slack] = []
 
@@ -159,7 +159,7 @@ def _slacks(
             slacks.append(_Slack(kind, slack, (limit,), named, most, factor))
 
     buses = [f"bus {number}" for number in bus.id]
-    # A slack in w is about twice that in |V|.
+    # A slack in w is about twice the slack in |V|.
     for word, sign, bound in (("lower", -1, bus.vmin), ("upper", 1, bus.vmax)):
         at = np.arange(len(bus.id))
         kind = f"{word} limits of voltage"
@@ -202,28 +202,28 @@ def hours_in_the_way(
     flows: Sequence[Sequence[tuple[cp.Expression, ...]]],
     load: float,
 ) -> tuple[Family, ...]:
-    """Limits that have to give in an approximation over hours. Not private: loads are read.
+    """Return limits that have to be violated in an approximation over hours. Not private.
 
     Parameters
     ----------
     case : Case
-        With its limits.
+        Network with its limits.
     constraints : sequence of cp.Constraint
         Constraints of the network of `without_limits`, with its balance.
     power, reactive : cp.Expression, shape (generators, hours)
         Active power, and reactive power if the model has it.
     w : cp.Expression, shape (buses, hours)
-        Squared voltages if the model has them.
+        Squared voltages, if the model has them.
     flows : sequence
-        Per hour, the ends of the branches that are limited; per end, the active and perhaps the
-        reactive flow, of shape (branches,).
+        By hour and limited end of branches, the active flow, or the active and the reactive flow,
+        of shape (branches,).
     load : float
         Size of the loads of an hour in per unit.
 
     Returns
     -------
     tuple of Family
-        Empty if nothing has to give, or the solver does not find what.
+        Empty if all limits can hold, or the solver fails.
     """
     slacks = _slacks(case, power, reactive, w, flows, max(load / 10, 1e-3))
     limits = [*constraints, *(limit for slack in slacks for limit in slack.constraints)]

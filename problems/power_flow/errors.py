@@ -1,4 +1,4 @@
-"""The error of network data that cannot be used, and the warning of what was not."""
+"""Error for invalid network data, and warning about data that are not used."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dpcvx.errors import ModelError
 
 
 class CaseError(ModelError):
-    """A network file or a partition of its buses is broken; loads are never shown."""
+    """A network file or a partition of its buses is invalid; the message shows no loads."""
 
 
 class CaseWarning(UserWarning):
-    """A part of a network file is not read, or is taken otherwise than the file says."""
+    """A part of a network file is ignored or changed."""

@@ -1,4 +1,4 @@
-"""Public expectations of loads: those of another case, or, for studies, made up around the true."""
+"""Public priors of loads: loads of another case, or, for studies, synthetic ones near the truth."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """Loads that are expected of a network.
+    """Prior mean and standard deviation of a network's loads.
 
     Attributes
     ----------
     loads : ndarray, shape (buses, 2)
-        Loads in per unit, columns P and Q.
+        Mean of the loads in per unit, columns P and Q.
     spread : float or None
-        Their standard deviation around the true ones, relative; None if it is not known.
+        Standard deviation relative to the mean; None if it is unknown.
     """
 
     loads: Floats
@@ -47,23 +47,23 @@ class Expected:
 
 
 def expected_loads(given: str, case: Case, load_scale: float, seed: int = 0) -> Expected:
-    """Return the loads that a number or the name of another case stands for.
+    """Return the expected loads from a number or the name of another case.
 
     Parameters
     ----------
     given : str
-        A number between 0 and 1: made up around the true loads, off by about this share, and so
-        for studies only. Else a case as `read_case` takes it, with the same buses.
+        Number between 0 and 1 for synthetic loads that differ from the true ones by about this
+        share, for studies only. Otherwise a case as `read_case` takes it, with the buses of `case`.
     case : Case
     load_scale : float
-        Factor on the loads of both.
+        Factor on the loads of both cases.
     seed : int
         Seed of the synthetic values.
 
     Raises
     ------
     ModelError
-        If it is neither, or the other case has other buses.
+        If the other case cannot be read, or has other buses.
     """
     if re.fullmatch(r"0?\.\d+", given):
         share = float(given)

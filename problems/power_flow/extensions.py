@@ -1,7 +1,7 @@
 """DC lines and storage of a case as generators, and closed switches as joined buses.
 
-A DC line is what MATPOWER makes of it: a generator at either end, linked by the loss of the line.
-Storage is that of PowerModels within one period: it gives what its energy allows.
+A DC line becomes a generator at either end, linked by the loss of the line, as in MATPOWER. Storage
+follows PowerModels within one period: its energy limits its power.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ Ints = NDArray[np.int64]
 
 _DC_COLUMNS = 17
 _MOST_HOURS = 1e6
-# In per unit: a line with less is a short circuit beside which all others vanish.
+# Smallest impedance of a line in per unit; a line with less counts as a joint of its buses.
 LEAST_IMPEDANCE = 1e-7
 _ISOLATED = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Injections:
-    """Rows that are like generators, in megawatts."""
+    """DC lines or storage as generators, in megawatts."""
 
-    low: Floats  # shape (rows, ends, 2): active and reactive
-    high: Floats
-    cost: Costs  # of active power at the first end
-    rating: Floats  # of apparent power
-    loss: Floats  # r in per unit: r (p^2 + q^2) / w is lost within
+    low: Floats  # shape (rows, ends, 2); lower bounds on active and reactive power
+    high: Floats  # upper bounds
+    cost: Costs  # costs of active power at the first end
+    rating: Floats  # bounds on apparent power
+    loss: Floats  # internal resistance r in per unit, which loses r (p^2 + q^2) / w
     drop: Floats  # shape (rows, 2): p_to = -(1 - loss1) p_from - loss0
 
 
@@ -59,7 +59,7 @@ def dc_lines(tables: Tables, rows: Ints) -> Injections:
     ordered(file, "dcline", rows, "QminT", table[:, 13], "QmaxT", table[:, 14])
     low = np.full((len(rows), 2, 2), -np.inf)
     high = np.full((len(rows), 2, 2), np.inf)
-    # Limits of flow hold where it enters, as in MATPOWER's toggle_dcline.
+    # Limits of flow hold at the end where it enters, as in MATPOWER's toggle_dcline.
     high[:, 0, 0] = np.where(least >= 0, -least, np.inf)
     low[:, 0, 0] = np.where(most >= 0, -most, -np.inf)
     low[:, 1, 0] = np.where(least < 0, least, -np.inf)
@@ -86,15 +86,17 @@ def dc_lines(tables: Tables, rows: Ints) -> Injections:
 def storage(tables: Tables, rows: Ints, voltage: Floats) -> Injections:
     """Return the storage in service over one period.
 
-    It gives at most its rating and its energy, takes at most its rating and the room for energy,
-    and loses a constant and what its current loses. A relaxation lets it lose more.
+    Storage discharges at most its rating and its energy, and charges at most its rating and its
+    free capacity. It loses a constant, and a loss from its current; in a relaxation it may lose
+    more.
 
     Parameters
     ----------
     tables : Tables
     rows : ndarray of int
+        Rows of the storage table.
     voltage : ndarray
-        Least voltage of the bus of each in per unit.
+        Lower voltage limit at the bus of each storage, in per unit.
     """
     file = tables.name
     table = tables.storage[rows] if len(rows) else np.zeros((0, 17))
@@ -144,9 +146,9 @@ def storage(tables: Tables, rows: Ints, voltage: Floats) -> Injections:
 
 
 def joined(tables: Tables) -> Tables:
-    """Return the tables with buses joined as one, under the lowest id.
+    """Return the tables with joined buses merged into one, under the lowest id.
 
-    Closed switches join buses, and so do lines in service with next to no impedance.
+    Closed switches join buses, and so do lines in service with almost no impedance.
     """
     closed, short = _closed(tables), _short(tables)
     pairs = [*tables.switch[closed, :2].tolist(), *tables.branch[short, :2].tolist()]
@@ -195,7 +197,7 @@ def joined(tables: Tables) -> Tables:
 
 
 def _closed(tables: Tables) -> Ints:
-    """Rows of closed switches in service, whose buses exist."""
+    """Return the rows of closed switches in service between existing buses."""
     table = tables.switch
     if not len(table):
         return np.zeros(0, dtype=np.int64)
@@ -214,7 +216,7 @@ def _closed(tables: Tables) -> Ints:
 
 
 def _short(tables: Tables) -> Ints:
-    """Rows of lines in service between two buses that exist, with next to no impedance."""
+    """Return the rows of lines in service between two existing buses with almost no impedance."""
     table = tables.branch
     if not len(table):
         return np.zeros(0, dtype=np.int64)

@@ -35,16 +35,18 @@ _NETWORK = (TWO_COLUMNS, 5.6)  # inches
 _TITLE = 36  # characters above a figure for one column
 _EXACT_LAYOUT = 400
 _CROWDED = 50
-# Zones differ in form as well as in color, so that they do on grey paper.
+# Markers of zones, which differ in form too, so that they differ in grayscale.
 _FORMS = "osDh8p"
-# Square points. Areas stand for the same share of the load in every figure, so that figures of
-# different runs can be laid beside each other; roots, since shares differ by powers of ten.
+# Area of a disc in square points per root of the load's share in percent. All figures use one
+# scale, so that runs can be compared. The area follows the root, since shares differ by powers of
+# ten.
 _PER_ROOT = 260.0
 _SHARES = (0.1, 1.0, 10.0)
 _LEAST = 1e-16
-# Per unit: no direction is drawn below. Percent: a rating is kept up to the solver's accuracy.
+# Smallest flow in per unit with a drawn direction, and largest loading in percent that counts as
+# within the rating, because of the solver's accuracy.
 _STILL, _FULL = 1e-4, 100.01
-# Share of the scale of colors from which on letters are black.
+# Position on the color scale from which on letters are black.
 _PALE = 0.6
 
 
@@ -59,20 +61,21 @@ def write_figures(
     optimum: float | None = None,
     about: str = "",
 ) -> list[Path]:
-    """Write all figures of a run; that of convergence if there was more than a round.
+    """Write all figures of a run; the figure of convergence only for more than one round.
 
     Parameters
     ----------
     study : PowerFlow
     result : dp.Result
-        With ``iterates=True``, the gap is drawn beside the residuals.
+        Result; with ``iterates=True``, the gap is drawn beside the residuals.
     outcome : Outcome
-        Not private; figures that show it say so.
+        Outcome for the true loads. It is not private, and figures that show it say so.
     folder : Path
-        Created if missing.
+        Folder of the files, created if missing.
     states : sequence of State
-        One per hour, for `flows`, which is else not drawn.
+        Network state of every hour, for the figure of `flows`; without states it is not drawn.
     formats : sequence of {"png", "pdf", "svg"}
+        File formats.
     optimum : float, optional
         Optimal value, in the unit of the objective.
     about : str
@@ -94,14 +97,14 @@ def write_figures(
 def flows(study: PowerFlow, states: Sequence[State]) -> Figure:
     """Draw loading and direction of the flows on branches, and voltages of buses.
 
-    Nothing in it needs loads: of released values it is post-processing. Over several hours it shows
-    the one with the largest loading.
+    The figure uses no loads, so it is post-processing of released values. For several hours it
+    shows the hour with the largest loading.
 
     Parameters
     ----------
     study : PowerFlow
     states : sequence of State
-        One per hour.
+        Network state of every hour.
 
     Returns
     -------
@@ -173,15 +176,15 @@ def flows(study: PowerFlow, states: Sequence[State]) -> Figure:
 
 @styled
 def convergence(study: PowerFlow, result: dp.Result, optimum: float | None = None) -> Figure:
-    """Residuals of what was released, and beside them how far the true objective is from its best.
+    """Draw residuals of released values, and in a second panel the gap of the true objective.
 
     Parameters
     ----------
     study : PowerFlow
     result : dp.Result
-        Run with ``iterates=True``; without, the second panel is left out.
+        Result of a run with ``iterates=True``; without iterates, the second panel is omitted.
     optimum : float, optional
-        Without, the objective itself is drawn.
+        Optimal value; if omitted, the objective is drawn in place of the gap.
 
     Returns
     -------
@@ -216,7 +219,7 @@ def _gaps(axes: Axes, study: PowerFlow, result: dp.Result, optimum: float | None
         ("average so far", [iterate.average for iterate in result.iterates]),
     ):
         values = [dp.not_private.objective(study.problem, point) / factor for point in solutions]
-        # Copies that disagree can lie below the optimum; a distance is what can be drawn.
+        # Zones that disagree can have an objective below the optimum: draw the absolute gap.
         gap = np.abs(np.array(values) - best)
         axes.plot(rounds, np.maximum(gap, _LEAST), label=name)
     what = "objective" if optimum is None else "gap to the relaxation's optimum"
@@ -225,7 +228,7 @@ def _gaps(axes: Axes, study: PowerFlow, result: dp.Result, optimum: float | None
 
 @styled
 def network(study: PowerFlow, outcome: Outcome) -> Figure:
-    """Buses by zone, each within a disc that grows with its imbalance; tie lines drawn heavily.
+    """Draw buses by zone, each with a disc that grows with its imbalance, and bold tie lines.
 
     Discs have the same scale in all figures: the legend shows which share of the network's load
     they stand for.
@@ -298,7 +301,7 @@ def network(study: PowerFlow, outcome: Outcome) -> Figure:
 
 
 def _graph(case: Case) -> nx.Graph:
-    """Buses by position, and the pairs that branches join."""
+    """Return the graph of bus positions, with an edge for each pair that a branch joins."""
     graph = nx.Graph()
     graph.add_nodes_from(range(case.bus.id.size))
     graph.add_edges_from(zip(case.pairs.first.tolist(), case.pairs.second.tolist(), strict=True))
@@ -306,17 +309,17 @@ def _graph(case: Case) -> nx.Graph:
 
 
 def _few(value: float) -> str:
-    """Two significant digits, and all that stand before the point."""
+    """Return a number as text with two significant digits, or rounded to an integer from 10 on."""
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _area(percent: Floats | float, base: float) -> Floats | float:
-    """Square points of the disc around a bus of a size."""
+    """Return the area of a disc in square points, around a bus of area `base`."""
     return base + _PER_ROOT * np.sqrt(percent)
 
 
 def _layout(graph: nx.Graph) -> dict[int, Floats]:
-    """Positions whose distances follow the hops; for large networks by classical scaling."""
+    """Return positions with distances that follow hops; classical scaling for large networks."""
     count = len(graph)
     if count <= _EXACT_LAYOUT:
         return nx.kamada_kawai_layout(graph)
@@ -332,7 +335,7 @@ def _layout(graph: nx.Graph) -> dict[int, Floats]:
 def _fitting(
     place: dict[int, Floats], texts: list[str], weight: Floats, font: float
 ) -> dict[int, str]:
-    """Labels that do not cover each other; where they would, the one of largest weight stays."""
+    """Return labels that do not overlap; of overlapping labels, keep those of largest weight."""
     points = np.array([place[at] for at in range(len(texts))])
     span = np.maximum(np.ptp(points, axis=0), 1e-12)
     # Roughly the drawing area in typographic points.
@@ -348,7 +351,7 @@ def _fitting(
 
 @styled
 def zone_bars(study: PowerFlow, outcome: Outcome) -> Figure:
-    """Absolute imbalance per zone in % of the network's load, of all power that the model has."""
+    """Draw the absolute imbalance of each zone in % of the network's load, by kind of power."""
     figure = Figure(figsize=(ONE_COLUMN, 3.2))
     axes = figure.subplots()
     at = np.arange(len(outcome.zones))
@@ -371,14 +374,14 @@ def zone_bars(study: PowerFlow, outcome: Outcome) -> Figure:
     )
     axes.grid(visible=False, axis="x")
     axes.margins(y=0.12)
-    # Below the axes: within, it would cover bars.
+    # The legend is below the axes, since it would cover bars inside.
     figure.legend(loc="outside lower center")
     return figure
 
 
 @styled
 def sweep_figure(cells: Sequence[Cell]) -> Figure:
-    """Gaps against the first option of numbers: a panel per network, a line per other setting.
+    """Draw gaps against the first numeric option: a panel per network, a line per other setting.
 
     Parameters
     ----------
@@ -424,7 +427,7 @@ def _sweep_panel(axes: Axes, cells: Sequence[Cell], across: str) -> None:
         lines.setdefault(", ".join(rest) or "private", []).append(cell)
     texts = list(_values(cells, across))
     numbers = all(map(_is_number, texts))
-    # Released loads may be served at less cost than the true ones.
+    # Gaps may be negative: serving released loads may cost less than serving the true ones.
     quartiles = [np.quantile(np.array(c.objectives) - c.optimum, (0.25, 0.5, 0.75)) for c in cells]
     below = np.min(quartiles) < -1e-6 * max(1.0, abs(cells[0].optimum))
     least = -np.inf if below else _LEAST

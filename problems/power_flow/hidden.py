@@ -1,4 +1,4 @@
-"""Protected change of the loads, in the terms of a grid."""
+"""Privacy units of loads, named as a grid operator would: entry, customer, load, zone."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ Adjacency: TypeAlias = dp.Within | dp.Rows
 
 
 def adjacency(hidden: Hidden | Adjacency, radius: float) -> Adjacency:
-    """The change of one zone's loads that no observer may notice.
+    """Return the adjacency for a protected change of one zone's loads.
 
     Parameters
     ----------
     hidden : {"entry", "customer", "load", "zone"}, dp.Within or dp.Rows
         * ``"entry"``: the active or the reactive load of one bus changes by at most `radius`;
-        * ``"customer"``: one customer connects, leaves or draws something else, so that the active
+        * ``"customer"``: one customer connects, disconnects or changes its load, so that the active
           and the reactive load of a bus change together, by at most the apparent power `radius`;
-        * ``"load"``: the whole load of one bus is any other one; `radius` is the largest apparent
-          power that a load may have, and larger ones are refused when they are read;
+        * ``"load"``: the whole load of one bus is replaced by any other; `radius` is the largest
+          apparent power of a load, and larger loads are refused when they are read;
         * ``"zone"``: all loads of a zone change at once, each active and each reactive one by at
           most `radius`.
 
         Or an adjacency of your own, in per unit, such as ``dp.Within(0.01, norm=1)``.
     radius : float
-        Positive, in per unit; not used with an adjacency of your own.
+        Positive number in per unit; ignored with an adjacency of your own.
 
     Returns
     -------
@@ -35,14 +35,14 @@ def adjacency(hidden: Hidden | Adjacency, radius: float) -> Adjacency:
     Raises
     ------
     dp.ModelError
-        `hidden` is something else, or the radius is not positive.
+        If `hidden` is invalid, or the radius is not positive.
     """
     if isinstance(hidden, (dp.Within, dp.Rows)):
         return hidden
     if hidden == "entry":
         return dp.Within(radius)
     if hidden == "customer":
-        # Customers of one bus: whichever it is, the whole difference has at most that length.
+        # Only one bus changes, so the l2 norm of the difference is an apparent power.
         return dp.Within(radius, norm=2)
     if hidden == "load":
         return dp.Rows(radius)

@@ -1,7 +1,7 @@
 """Storage, flexible loads and ramps: terms that couple the hours of any model.
 
-Every term takes cvxpy expressions of generation or variables of its own, so that a model of your
-own can use it. Powers are in per unit, and columns are hours.
+Every term takes cvxpy expressions of generation, or its own variables, so you can use it in a model
+of your own. Powers are in per unit, and columns are hours.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Store:
     bus : int
         Id of the bus.
     power : float
-        Most that it takes or gives, in MW.
+        Largest charging and discharging power, in MW.
     energy : float
         Energy that it holds when full, in MWh.
     efficiency : float
-        Share that is stored of the power taken, and given of the energy released.
+        Share of the charging power that is stored, and of the released energy that is delivered.
     start : float
-        Share of `energy` that it holds at the start, and at least at the end.
+        Energy at the start, and least energy at the end, as a share of `energy`.
     """
 
     bus: int
@@ -58,10 +58,10 @@ class Flexible:
     bus : int
         Id of the bus.
     power : float
-        Most by which it differs from the load of an hour, in MW.
+        Largest change of the load in an hour, in MW.
     price : float, optional
-        Price in $/MWh at which the load is cut. Without a price it is moved: what is saved in some
-        hours is used in others.
+        Price in $/MWh of curtailed load. Without a price the load is shifted: energy that is saved
+        in some hours is used in others.
     """
 
     bus: int
@@ -101,7 +101,7 @@ def storage_variables(stores: Sequence[Store], hours: int = 1) -> StorageVariabl
 def storage_limits(
     case: Case, stores: Sequence[Store], x: StorageVariables, chosen: Ints
 ) -> list[cp.Constraint]:
-    """Return the energy balance of storage over the hours, and its limits.
+    """Return the energy balance and the limits of storage over the hours.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def storage_limits(
     stores : sequence of Store
     x : StorageVariables
     chosen : ndarray of int
-        Positions of the storage that the constraints are about.
+        Positions of the constrained elements in `stores`.
     """
     if not len(chosen):
         return []
@@ -147,9 +147,9 @@ def flexible_limits(
     case : Case
     loads : sequence of Flexible
     less : cp.Variable, shape (loads, hours)
-        Power by which each is below its load, in per unit.
+        Reduction of each load in per unit.
     chosen : ndarray of int
-        Positions of the loads that the constraints are about.
+        Positions of the constrained elements in `loads`.
     """
     if not len(chosen):
         return []
@@ -169,7 +169,7 @@ def flexible_limits(
 def flexible_cost(
     case: Case, loads: Sequence[Flexible], less: cp.Variable, chosen: Ints
 ) -> cp.Expression:
-    """Return the price of the power that is cut, in $ times `model.cost_scale`.
+    """Return the cost of curtailed power, in $ times `model.cost_scale`.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def ramp_limits(
     generators : ndarray of int
         Positions.
     ramps : float or ndarray, shape (all generators,)
-        A share of the largest power of each, or the change itself in MW per hour.
+        Largest change per hour: a number as a share of each largest power, an array in MW.
     """
     if power.shape[1] == 1:
         return []
@@ -210,7 +210,7 @@ def ramp_limits(
 def availability_limits(
     case: Case, power: cp.Expression, generators: Ints, availability: Floats
 ) -> list[cp.Constraint]:
-    """Return the bounds that generators without all of their power have in some hours.
+    """Return bounds on generators that are not fully available in some hours.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ def availability_limits(
     generators : ndarray of int
         Positions.
     availability : ndarray, shape (all generators, hours)
-        Share of the largest power of each.
+        Available share of each generator's largest power.
     """
     limited = np.isfinite(case.gen.pmax) & (availability < 1).any(axis=1)
     at = generators[limited[generators]]
@@ -242,7 +242,7 @@ def added(
     buses : ndarray of int
         Positions of the buses.
     chosen : ndarray of int
-        Positions of the places at these buses.
+        Positions of the elements in `places` at these buses.
 
     Returns
     -------
@@ -265,7 +265,7 @@ def places_at(case: Case, places: Sequence[Store | Flexible], buses: Ints) -> In
 
 
 def hourly(values: Floats, hours: int) -> Floats:
-    """Return the same values in every hour, shape (values, hours)."""
+    """Return values repeated for every hour, shape (values, hours)."""
     return np.tile(values[:, None], hours)
 
 
@@ -279,11 +279,12 @@ def check_places(
     case : Case
     places : sequence of Store or Flexible
     name : {"storage", "flexible"}
-        The argument.
+        Name of the argument.
 
     Raises
     ------
     CaseError
+        If an element is invalid.
     """
     kind = Store if name == "storage" else Flexible
     for k, place in enumerate(places):
@@ -311,6 +312,6 @@ def check_places(
 
 
 def _buses(case: Case, places: Sequence[Store | Flexible]) -> Ints:
-    """Positions of the buses of storage or flexible loads."""
+    """Return positions of the buses of storage or flexible loads."""
     at = {int(number): row for row, number in enumerate(case.bus.id)}
     return np.array([at[place.bus] for place in places], dtype=np.int64)

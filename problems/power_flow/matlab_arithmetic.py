@@ -1,15 +1,16 @@
-"""Arithmetic of unit conversions at the end of case files: columns by name, and numbers.
+"""Interpreter of the arithmetic for unit conversions at the end of MATPOWER case files.
 
 `execute` understands four statements:
 
 * ``define_constants``, and ``[PQ, PV, ...] = idx_bus`` and its like: names of columns;
 * ``name = expression`` of numbers;
-* ``mpc.field(rows, columns) = expression`` of the shape of these entries, or a number.
+* ``mpc.field(rows, columns) = expression``, where the expression has the shape of these entries or
+  is a number.
 
 An expression holds numbers, names, ``mpc.baseMVA``, entries ``mpc.field(rows, columns)``, the
-operators ``+ - * / ^`` and their dotted forms, and a few functions. It is evaluated here, by the
-rules of MATLAB: no text is handed to an interpreter. Every other statement is left to the caller to
-refuse.
+operators ``+ - * / ^`` and their dotted forms, and a few functions. This module evaluates it by the
+rules of MATLAB, and passes no text to another interpreter. For every other statement `execute`
+returns None, and the caller refuses the file.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _BRANCH = "F_BUS T_BUS BR_R BR_X BR_B RATE_A RATE_B RATE_C TAP SHIFT BR_STATUS P
 _GEN = "GEN_BUS PG QG QMAX QMIN VG MBASE GEN_STATUS PMAX PMIN MU_PMAX MU_PMIN MU_QMAX MU_QMIN PC1"
 _CURVES = "PC2 QC1MIN QC1MAX QC2MIN QC2MAX RAMP_AGC RAMP_10 RAMP_30 RAMP_Q APF"
 _COST = "PW_LINEAR POLYNOMIAL MODEL STARTUP SHUTDOWN NCOST COST"
-# What MATPOWER's functions return, in order: names as `define_constants` has them, and columns.
+# Results of MATPOWER's functions, in order: their names in `define_constants`, and columns.
 _FUNCTIONS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "idx_bus": (
         (*_BUS.split(), "MU_VMAX", "MU_VMIN"),
@@ -56,33 +57,33 @@ _CALLS: dict[str, Callable[[Floats], Floats]] = {
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
 }  # fmt: skip
 _CONSTANTS = {"pi": np.pi, "Inf": np.inf, "inf": np.inf}
-# Nested deeper than this is no conversion of units.
+# Largest depth of nested brackets.
 _DEEPEST = 30
 
 
 class _Unknown(Exception):
-    """The statement is none of those that are understood."""
+    """The statement is not supported."""
 
 
 @dataclass(frozen=True, eq=False)
 class Workspace:
     """Values that statements have assigned so far."""
 
-    matrices: Mapping[str, Floats]  # by field, with baseMVA of one row and column
-    names: Mapping[str, Floats]  # numbers, of one row and column
+    matrices: Mapping[str, Floats]  # matrices by field; baseMVA has one row and column
+    names: Mapping[str, Floats]  # numbers by name, as matrices of one row and column
 
 
 def execute(statement: str, struct: str, before: Workspace) -> Workspace | None:
-    """Return the workspace after a statement; None if the statement is not understood.
+    """Return the workspace after a statement; None if the statement is not supported.
 
     Parameters
     ----------
     statement : str
-        Without comments and continuation; strings are in double quotes.
+        Statement without comments and continuation; strings are in double quotes.
     struct : str
         Name of the variable that holds the case, usually ``mpc``.
     before : Workspace
-        Not changed.
+        Workspace before the statement; it is not changed.
     """
     try:
         with np.errstate(all="ignore"):
@@ -92,7 +93,7 @@ def execute(statement: str, struct: str, before: Workspace) -> Workspace | None:
 
 
 def evaluate(expression: str) -> float | None:
-    """Return the value of an expression of numbers alone; None if it is anything else."""
+    """Return the value of an expression of numbers only; None if it is not such an expression."""
     try:
         with np.errstate(all="ignore"):
             return _number(_Reader(_tokens(expression), "", Workspace({}, {})).expression())
@@ -101,7 +102,7 @@ def evaluate(expression: str) -> float | None:
 
 
 def _tokens(statement: str) -> list[tuple[str, str]]:
-    """Kinds and texts of the tokens of a statement."""
+    """Return kind and text of each token of a statement."""
     tokens, start = [], 0
     statement = statement.rstrip()
     while start < len(statement):
@@ -114,16 +115,16 @@ def _tokens(statement: str) -> list[tuple[str, str]]:
 
 
 class _Reader:
-    """A recursive descent through the tokens of one statement."""
+    """Recursive-descent evaluator of the tokens of one statement."""
 
     def __init__(self, tokens: Sequence[tuple[str, str]], struct: str, before: Workspace) -> None:
         self._tokens, self._next = tokens, 0
         self._struct, self._before = struct, before
         self._depth = 0
-        self._size: int | None = None  # what `end` is, inside an index
+        self._size: int | None = None  # value of `end` inside an index
 
     def statement(self) -> Workspace:
-        """Carry out the statement."""
+        """Return the workspace after the statement."""
         before = self._before
         if self._tokens == [("name", "define_constants")]:
             constants = {
@@ -149,14 +150,14 @@ class _Reader:
         return Workspace({**before.matrices, field: matrix}, before.names)
 
     def expression(self) -> Floats:
-        """The value of all that is left, which must be an expression of numbers."""
+        """Return the value of all remaining tokens, which must be an expression of numbers."""
         value = self._sum()
         if self._next < len(self._tokens) or np.isnan(value).any():
             raise _Unknown
         return value
 
     def _columns(self) -> dict[str, Floats]:
-        """Names of columns from ``[PQ, PV, ...] = idx_bus``."""
+        """Return the names and numbers of columns from ``[PQ, PV, ...] = idx_bus``."""
         self._take("[")
         names: list[str | None] = []
         while not self._is("]"):
@@ -182,7 +183,7 @@ class _Reader:
         }
 
     def _entries(self) -> tuple[str, Ints, Ints]:
-        """Field, rows and columns, from 0, of ``.field(rows, columns)``."""
+        """Return field, rows and columns (from 0) of ``.field(rows, columns)``."""
         self._take(".")
         field = self._name()
         matrix = self._before.matrices.get(field)
@@ -196,7 +197,7 @@ class _Reader:
         return field, rows, columns
 
     def _index(self, size: int) -> Ints:
-        """Positions from 0: all, a number, a range, or a list of these in brackets."""
+        """Return positions (from 0) of an index: all, a number, a range, or a list in brackets."""
         outer, self._size = self._size, size
         if self._is(":"):
             self._take(":")
@@ -220,7 +221,7 @@ class _Reader:
         return positions.astype(np.int64) - 1
 
     def _range(self, part: Callable[[], Floats]) -> Floats:
-        """One number, or ``first:last``, or ``first:step:last``."""
+        """Return the numbers of one number, ``first:last``, or ``first:step:last``."""
         numbers = [_number(part())]
         while self._is(":") and len(numbers) < 3:
             self._take(":")
@@ -229,7 +230,7 @@ class _Reader:
             return np.array(numbers)
         first, step, last = numbers if len(numbers) == 3 else (numbers[0], 1.0, numbers[1])
         size = self._size or 0
-        # Every position lies between 1 and the size, so a longer range is refused unmade.
+        # Every position lies between 1 and the size: refuse a longer range before it is made.
         if not (1 <= first <= size and abs(step) >= 1 and abs(last) <= size + abs(step)):
             raise _Unknown
         return np.arange(first, last + np.sign(step) / 2, step)
@@ -249,7 +250,7 @@ class _Reader:
             other = self._signed()
             numbers = (other.size,) if sign == "/" else (value.size, other.size)
             if sign in "*/" and 1 not in numbers:
-                raise _Unknown  # matrix algebra
+                raise _Unknown  # a product of matrices
             value = _together(np.divide if "/" in sign else np.multiply, value, other)
         return value
 
@@ -341,7 +342,7 @@ def _number(value: Floats) -> float:
 
 
 def _together(operation: np.ufunc, one: Floats, other: Floats) -> Floats:
-    """An operation by entries, where the shapes allow it."""
+    """Return an entrywise operation; raise `_Unknown` if the shapes do not fit."""
     try:
         return operation(one, other)
     except ValueError:

@@ -1,9 +1,9 @@
-"""The text of a MATPOWER case file (version 2), turned into plain matrices.
+"""Parser of MATPOWER case files (version 2) into plain matrices.
 
-A case file is a MATLAB function. It is not run: `parse` understands assignments of literal values
-and the arithmetic of `matlab_arithmetic`, which converts units. It refuses every other statement
-with its line, since whatever is left out could change the numbers. This module does not judge the
-meaning of the numbers; `case.read_case` does that.
+A case file is a MATLAB function. It is not run: `parse` evaluates assignments of literal values and
+the arithmetic of `matlab_arithmetic`, which converts units. It refuses every other statement and
+names its line, since an ignored statement could change the numbers. This module does not check the
+meaning of the numbers; `case.read_case` does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .errors import CaseError
 from .matlab_arithmetic import Workspace, evaluate, execute
 
 # Least number of columns of every matrix in version 2 of the format. Storage, switches and limits
-# on currents are those of PowerModels.
+# on currents follow the format of PowerModels.
 COLUMNS = {
     "bus": 13,
     "gen": 10,
@@ -34,7 +34,7 @@ COLUMNS = {
 }
 REQUIRED = ("bus", "gen", "branch")
 _SHOWN = 8
-# Fields that add to the network what the model does not have, with what that is.
+# Fields for elements that the model does not have, with texts that name these elements.
 FOREIGN = {
     **dict.fromkeys(
         ("busdc", "convdc", "branchdc", "dcbus", "dcconv", "dcbranch", "dcpol"),
@@ -59,7 +59,7 @@ FOREIGN = {
         "asymmetric branches",
     ),
 }
-# Fields that name or describe what other fields give, or what an earlier solution was.
+# Fields with names or descriptions of other fields' elements, or with an earlier solution.
 DESCRIPTIVE = frozenset(
     {"name", "version", "areas", "area_name", "zone_name", "bus_name", "gen_name", "branch_name"}
     | {"branch_names", "genfuel", "gentype", "comments", "bus_order", "branch_order"}
@@ -67,7 +67,7 @@ DESCRIPTIVE = frozenset(
     | {"var", "lin", "cost"}
 )
 
-# What it means that these are no positive numbers, and what to do.
+# Ends of error messages for fields that must be positive numbers: reason and fix.
 NUMBERS = {
     "baseMVA": ", so nothing can be brought to per unit. Write for example 100.",
     "time_elapsed": ", so it is unclear how much energy storage takes. Write hours, usually 1.",
@@ -92,7 +92,7 @@ _SPECIAL = re.compile(r"[][(){};,]")
 # A quote that directly follows one of these transposes; elsewhere it opens a string.
 _BEFORE_TRANSPOSE = re.compile(r"[\w)\]}'\".]", re.ASCII)
 
-# The pieces of a statement, or of a value, with the number of the line that each stands in.
+# Pieces of a statement or of a value, each with its line number.
 Pieces = list[tuple[int, str]]
 
 
@@ -107,13 +107,13 @@ class Tables:
     base_mva : float
         Power base in MVA.
     bus, gen, branch, gencost : ndarray, shape (rows, columns)
-        The matrices with every row and column of the source; `gencost` has no rows when absent.
+        Matrices with every row and column of the source; `gencost` has no rows if it is absent.
     dcline, dclinecost, storage, switch, branch_currents : ndarray, shape (rows, columns)
-        Further matrices, without rows when absent.
+        Further matrices, without rows if they are absent.
     hours : float
-        Length of the period, for storage.
+        Length of the period in hours, for storage.
     notes : tuple of str
-        Notes on fields that are read otherwise than the source says, or not at all.
+        Notes on fields that are changed or ignored.
     """
 
     name: str
@@ -138,23 +138,23 @@ def parse(text: str, name: str) -> Tables:
     ----------
     text : str
         Content of the ``.m`` file: ``function mpc = name``, then assignments
-        ``mpc.field = value`` of numbers, strings, matrices and cell arrays of these. Comments
-        (``%`` and ``%{ %}``), ``...`` continuation, rows separated by semicolons or line ends, and
-        columns separated by blanks, tabs or commas are understood, and what `matlab_arithmetic`
-        lists. Fields that only describe are skipped, those that add what the model does not have
-        are refused where they give the network anything, and all others are named in a note.
+        ``mpc.field = value`` of numbers, strings, matrices and cell arrays of these. The parser
+        supports comments (``%`` and ``%{ %}``), ``...`` continuation, rows separated by semicolons
+        or line ends, columns separated by blanks, tabs or commas, and the statements that
+        `matlab_arithmetic` lists. Descriptive fields are skipped. Fields for elements that the
+        model does not have are refused unless they are empty. A note names all other fields.
     name : str
         File name for messages.
 
     Returns
     -------
     Tables
-        The matrices, not yet checked for meaning.
+        Matrices before any check of their meaning.
 
     Raises
     ------
     CaseError
-        Wrong version, a statement of another kind, a missing, unterminated, repeated or computed
+        For a wrong version, an unsupported statement, a missing, unterminated, repeated or computed
         field, a row of the wrong length, or an entry that is not a number.
     """
     values: dict[str, Pieces] = {}
@@ -219,7 +219,7 @@ def parse(text: str, name: str) -> Tables:
 
 
 def _filled(workspace: Workspace, values: dict[str, Pieces], name: str) -> Workspace:
-    """The workspace with all fields that have been assigned."""
+    """Return the workspace with all fields that have been assigned so far."""
     matrices = dict(workspace.matrices)
     for field, value in values.items():
         if field not in matrices and field in COLUMNS:
@@ -230,7 +230,7 @@ def _filled(workspace: Workspace, values: dict[str, Pieces], name: str) -> Works
 
 
 def check_version(version: str, name: str) -> None:
-    """Refuse another version of the case format than 2."""
+    """Refuse versions of the case format other than 2."""
     if version != "2":
         raise CaseError(
             f"{name}: the case format is version {version!r}, whose columns mean other things. "
@@ -241,13 +241,14 @@ def check_version(version: str, name: str) -> None:
 def check_foreign(
     field: str, matrix: NDArray[np.float64] | None, name: str, line: int | None = None
 ) -> None:
-    """Refuse a field that gives the network what the model does not have.
+    """Refuse a nonempty field for elements that the model does not have.
 
     Parameters
     ----------
     field : str
+        Name of the field.
     matrix : ndarray or None
-        Its numbers; None if it holds anything else.
+        Numbers in the field; None if it does not hold numbers only.
     name : str
         Name of the source, for messages.
     line : int, optional
@@ -263,12 +264,12 @@ def check_foreign(
 
 
 def not_read(fields: Iterable[str], name: str) -> tuple[str, ...]:
-    """The note on fields whose meaning is not known; none if there is none.
+    """Return a note on fields that are not read; an empty tuple if there are none.
 
     Parameters
     ----------
     fields : iterable of str
-        Without those of `FOREIGN` and `DESCRIPTIVE`.
+        Names of the fields, without fields in `FOREIGN` and `DESCRIPTIVE`.
     name : str
         Name of the source.
     """
@@ -284,7 +285,7 @@ def not_read(fields: Iterable[str], name: str) -> tuple[str, ...]:
 
 
 def _refused(head: str, name: str, line: int) -> CaseError:
-    """Return the error for a statement that assigns no literal; the statement is never shown."""
+    """Return the error for an unsupported statement; it never shows the statement."""
     entries = _ENTRIES.match(head)
     if entries:
         return CaseError(
@@ -305,7 +306,10 @@ def _refused(head: str, name: str, line: int) -> CaseError:
 
 
 def _lines(text: str, name: str) -> Iterator[tuple[int, str]]:
-    """Lines of code with their numbers: no comments, continued lines joined, strings neutral."""
+    """Yield lines of code with their numbers.
+
+    Comments are removed, continued lines joined, and strings changed as in `_code`.
+    """
     pending = ""
     begun = opened = blocks = 0
     for number, line in enumerate(re.sub("\r\n?", "\n", text).split("\n"), start=1):
@@ -340,9 +344,9 @@ def _lines(text: str, name: str) -> Iterator[tuple[int, str]]:
 
 
 def _code(line: str, name: str, number: int) -> tuple[str, bool]:
-    """Code of one line without its comment; whether the next line continues it.
+    """Return a line without its comment, and whether the next line continues it.
 
-    Strings become ``"..."`` of letters, digits and underscores.
+    In strings, only letters, digits and underscores are kept; quotes become double quotes.
     """
     plain = line.partition("%")[0]
     if "'" not in plain and '"' not in plain:
@@ -372,7 +376,7 @@ def _code(line: str, name: str, number: int) -> tuple[str, bool]:
 
 
 def _statements(lines: Iterator[tuple[int, str]], name: str) -> Iterator[Pieces]:
-    """Divide code at line ends, semicolons and commas that no bracket encloses."""
+    """Yield statements: code divided at line ends, semicolons and commas outside of brackets."""
     current: Pieces = []
     open_brackets: list[str] = []
     for number, line in lines:
@@ -419,9 +423,10 @@ def _owner(pieces: Pieces) -> str:
 
 
 def _skip(field: str, value: Pieces, name: str, *, whole: bool) -> bool:
-    """Check a field that is not read: it is a literal, and gives the network nothing foreign.
+    """Check a field that is not read, and return whether the note should name it.
 
-    Returns whether it belongs into the note. `whole` is False for a part of a field.
+    The field must be a literal, and must not add elements that the model does not have. `whole` is
+    False for a part of a field.
     """
     line, first = value[0]
     if field in FOREIGN:
@@ -438,7 +443,7 @@ def _skip(field: str, value: Pieces, name: str, *, whole: bool) -> bool:
 
 
 def _numbers(value: Pieces, field: str, name: str) -> NDArray[np.float64] | None:
-    """The matrix of a field that is not read; None if it is none."""
+    """Return the matrix in a field that is not read; None if the field holds no matrix."""
     try:
         rows = [row for _, row in _rows(value, field, name)]
         return np.array(rows, dtype=np.float64)
@@ -457,7 +462,7 @@ def _version(value: Pieces, name: str) -> str:
 
 
 def _positive(value: Pieces, field: str, name: str) -> float:
-    """The number of a field that is one."""
+    """Return the positive number in a field."""
     line, text = value[0]
     result = evaluate(text) if len(value) == 1 else None
     if result is None or result <= 0:
@@ -486,7 +491,7 @@ def _matrix(value: Pieces, field: str, name: str) -> NDArray[np.float64]:
 
 
 def _rows(value: Pieces, field: str, name: str) -> Iterator[tuple[int, list[float]]]:
-    """Rows of a matrix with their lines."""
+    """Yield the rows of a matrix with their line numbers."""
     line, first = value[0]
     last = value[-1][1]
     if not first.startswith("[") or not last.endswith("]") or not any(code for _, code in value):
@@ -524,7 +529,7 @@ def _row(tokens: Sequence[str], field: str, number: int, name: str, line: int) -
         if value is None:
             value = evaluate(token)
         if value is None:
-            # The token is not shown: in the bus matrix it may be part of a load.
+            # The error does not show the token: in the bus matrix it may be part of a load.
             raise CaseError(
                 f"{name}: {field} row {number}, column {column} is not a number (line {line}); "
                 "only arithmetic of numbers without blanks is evaluated. Write the number itself."
@@ -537,5 +542,5 @@ def _number(token: str) -> float | None:
     if not _NUMBER.fullmatch(token):
         return None
     value = float(re.sub("[dD]", "e", token))
-    # Digits beyond the floats are infinite in MATLAB too, but nobody means that.
+    # Numbers too large for a float become infinite, in MATLAB too, which is never intended.
     return None if math.isinf(value) and token.lower().lstrip("+-") != "inf" else value

@@ -1,4 +1,4 @@
-"""Runs of the study, and how they fare with the true loads. Not private but for the guarantees."""
+"""Measurement of the study's runs with the true loads. Only the guarantees in it are private."""
 
 from __future__ import annotations
 
@@ -23,29 +23,31 @@ from .study import PowerFlow
 
 Floats = NDArray[np.float64]
 
-# Per unit: of the solver.
+# Accuracy of the solver, in per unit.
 _ACCURACY = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run, what it left in the variables, and how that fares with the true loads.
+    """A run with its network states, and its measurement with the true loads.
 
     Attributes
     ----------
     result : dp.Result
     states : tuple of State
-        One per hour.
+        Network state of every hour.
     loads : tuple of ndarray, shape (buses, 2)
         `PowerFlow.net_load` of every hour.
     prices : Prices or None
-        None where the run has no prices.
+        Prices of the run, if its method has prices.
     outcome : Outcome
+        Outcome with the true loads.
     recourse : float or None
-        The objective once every zone has decided for itself; None where that was not asked for, or
-        the zones agree on no point.
+        Objective after every zone's recourse; None if it was not computed, or if the zones agree on
+        no point.
     broken : bool or None
-        Whether the true loads break a constraint that contains them; None if none does.
+        Whether the true loads violate a constraint that contains them; None without such
+        constraints.
     """
 
     result: dp.Result
@@ -58,21 +60,21 @@ class Run:
 
 
 def measure(study: PowerFlow, result: dp.Result, *, own: bool = True, draws: int = 0) -> Run:
-    """Measure a run; the variables must hold its values. Not private.
+    """Measure a run with the true loads; the variables must hold its values. Not private.
 
     Parameters
     ----------
     study : PowerFlow
     result : dp.Result
     own : bool
-        Let every zone decide for itself as well.
+        Whether to compute every zone's recourse as well.
     draws : int
         See `prices.prices`.
 
     Raises
     ------
     dp.SolverError
-        The run ended without a point.
+        If the run ended without a solution.
     """
     if not result.status.solved:
         raise dp.SolverError(
@@ -89,21 +91,21 @@ def measure(study: PowerFlow, result: dp.Result, *, own: bool = True, draws: int
     loads = tuple(study.net_load(hour) for hour in range(study.hours))
     priced = None
     if study.balance:
-        with contextlib.suppress(dp.PrivacyError):  # a method without prices
+        with contextlib.suppress(dp.PrivacyError):  # raised for a method without prices
             priced = prices(study, result, draws=draws)
     return Run(result, states, loads, priced, assess(study, result), recourse, broken)
 
 
 def breaks(runs: Sequence[Run]) -> int | None:
-    """Count the runs whose private constraints the true loads break; None if there is none."""
+    """Count the runs with private constraints that the true loads violate; None without any."""
     known = [run.broken for run in runs if run.broken is not None]
     return sum(known) if known else None
 
 
 def optimum(study: PowerFlow) -> float | None:
-    """Optimal value with all data in one place, if there is one. Not private.
+    """Return the optimal value of the joint problem; None if it has none. Not private.
 
-    In squared per unit for "shed", in $/h for the others, and in $ over several hours.
+    The unit is squared per unit for "shed", else $/h, or $ for several hours.
     """
     setting = study.setting
     if setting.is_plain_soc:
@@ -120,25 +122,25 @@ def optimum(study: PowerFlow) -> float | None:
 
 
 def together(study: PowerFlow, *, explain: bool = True) -> tuple[float, PowerFlow]:
-    """Solve a study with all data in one place. Not private.
+    """Solve the joint problem of a study, with all data in one place. Not private.
 
     Parameters
     ----------
     study : PowerFlow
     explain : bool
-        If no point keeps all limits of an approximation, solve once more and name those in the way.
+        Whether to solve an infeasible approximation once more, to name limits in the way.
 
     Returns
     -------
     value : float
-        See `optimum`.
+        Optimal value; see `optimum`.
     public : PowerFlow
         `PowerFlow.public` of the study; its variables hold a minimizer.
 
     Raises
     ------
     dpcvx.errors.SolverError
-        The solver finds no optimum, for example because the loads cannot be served.
+        If the solver finds no optimum, for example because the loads cannot be served.
     """
     public = study.public()
     problem = dp.not_private.joint_problem(public.problem)
@@ -157,7 +159,7 @@ def together(study: PowerFlow, *, explain: bool = True) -> tuple[float, PowerFlo
 
 
 def _in_the_way(study: PowerFlow) -> tuple[Family, ...]:
-    """Limits that have to give for the loads of all hours to be served."""
+    """Return limits that have to be violated to serve the loads of all hours."""
     free = study.public(without_limits(study.case))
     model, (agent,) = free.model, free.problem.agents
     if isinstance(model, SocModel):
@@ -176,27 +178,28 @@ def _in_the_way(study: PowerFlow) -> tuple[Family, ...]:
 
 
 def gaps(values: Sequence[float], best: float) -> list[float]:
-    """Quartiles of objectives minus the optimum; zones that disagree can make it negative.
+    """Return the quartiles of gaps; they may be negative if zones disagree.
 
     Parameters
     ----------
     values : sequence of float
+        Objectives of runs.
     best : float
-        The optimum.
+        Optimal value.
     """
     return [float(gap) for gap in np.quantile(np.array(values) - best, (0.25, 0.5, 0.75))]
 
 
 def as_json(study: PowerFlow, runs: Sequence[Run], best: float | None) -> dict[str, object]:
-    """Return what is stored of runs of one plan: guarantees, and measurements that are not private.
+    """Return the stored facts of runs of one plan: guarantees, and measurements, not private.
 
     Parameters
     ----------
     study : PowerFlow
     runs : sequence of Run
-        Single values are those of the first.
+        Runs; single values in the result are taken from the first one.
     best : float or None
-        The optimum.
+        Optimal value.
     """
     result, outcome = runs[0].result, runs[0].outcome
     guarantee = result.guarantee

@@ -1,7 +1,7 @@
 """Second-order-cone relaxation of AC power flow over zones, after Ryu & Kim (2022), appendix D.
 
-The network has one cvxpy variable per quantity and every zone indexes into it; two zones share
-exactly the entries that both use. Loads enter only through an expression of the caller.
+The network has one cvxpy variable per quantity, and every zone indexes into it; two zones share
+exactly the entries that both use. Loads enter only through an expression that the caller passes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .zones import Zones
 
 Shared = Literal["voltage", "flow"]
 Objective = Literal["shed", "cost", "both"]
-# What squared imbalance costs beside generation: at 0.005 per unit, a bit more of it costs as much
-# as one of the dearest generator at full power.
+# Cost of squared imbalance relative to generation: at an imbalance of 0.005 per unit, its marginal
+# cost equals the marginal cost of the most expensive generator at full power.
 IMBALANCE = 100.0
 Ints = NDArray[np.int64]
 
@@ -44,14 +44,14 @@ class Variables:
     pf, qf, pt, qt : cp.Variable, shape (flows,)
         Power entering the branches at their from and to end.
     reserve : cp.Variable, shape (buses, 2)
-        Active and reactive power beyond what the network delivers, where loads are private and
-        have to be covered: of an area, see `areas`, at its first bus.
+        Active and reactive reserve beyond delivered power, if loads are private and have to be
+        covered. The reserve of an area, see `areas`, is at its first bus.
     flows : tuple of ndarray of int
         For each zone, the entries of `pf`, `qf`, `pt`, `qt` that belong to ``zones.branches``.
         With ``shared="flow"`` these are the branches themselves, so that the two zones of a tie
         line use the same entry; with ``shared="voltage"`` every zone has entries of its own.
     shared : {"voltage", "flow"}
-        Shared quantities of a tie line: w at both ends, wr and wi; or the flows too.
+        Shared quantities of a tie line: w at both ends, wr and wi; with "flow", the flows too.
     """
 
     w: cp.Variable
@@ -76,7 +76,7 @@ def variables(case: Case, zones: Zones, shared: Shared = "voltage") -> Variables
     case, zones
         Network and its partition.
     shared : {"voltage", "flow"}
-        Consensus set, see `Variables`. Both are exact; "flow" is that of Ryu & Kim.
+        Shared quantities, see `Variables`. Both choices are exact; Ryu & Kim use "flow".
 
     Returns
     -------
@@ -85,7 +85,7 @@ def variables(case: Case, zones: Zones, shared: Shared = "voltage") -> Variables
     Raises
     ------
     ModelError
-        `shared` is something else.
+        If `shared` is invalid.
     """
     _check_choice("shared", shared, Shared)
     if shared == "flow":
@@ -113,7 +113,7 @@ def variables(case: Case, zones: Zones, shared: Shared = "voltage") -> Variables
 
 
 def cost_scale(case: Case) -> float:
-    """Factor that brings generation cost to the order of one per unit of power.
+    """Return a factor that scales generation cost to about one per unit of power.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def cost_scale(case: Case) -> float:
 
 
 def _largest(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Size of the larger finite bound, or 0."""
+    """Return the larger absolute value of the finite bounds, or 0."""
     return np.maximum(
         np.where(np.isfinite(low), np.abs(low), 0.0), np.where(np.isfinite(high), np.abs(high), 0.0)
     )
@@ -150,7 +150,7 @@ def zone_model(
     *,
     cuts: bool = False,
 ) -> tuple[cp.Expression, list[cp.Constraint]]:
-    """Objective and constraints of one zone.
+    """Return objective and constraints of one zone.
 
     A zone imposes the constraints of every branch that touches it and the voltage bounds of both
     ends of these branches, and balances its own buses. The sum of the zones' models is the model
@@ -169,8 +169,8 @@ def zone_model(
         `load` appears there only. "cost" minimizes generation cost in $/h times
         `cost_scale` under exact balance, hence `load` appears in constraints.
         "both" minimizes that cost plus 100 times the squared residuals of "shed", so that `load`
-        appears in the objective only: power is bought up to a residual of 0.005 at each bus, where
-        the last bit of imbalance costs as much as the dearest power.
+        appears in the objective only: at an imbalance of 0.005 per unit at a bus, its marginal cost
+        equals the marginal cost of the most expensive power.
     cuts : bool
         See `zone_constraints`.
 
@@ -184,7 +184,7 @@ def zone_model(
     Raises
     ------
     ModelError
-        No such zone or objective, or `load` of another shape.
+        If there is no such zone or objective, or `load` has another shape.
     """
     _check_choice("objective", objective, Objective)
     if not 0 <= zone < len(zones.names):
@@ -209,16 +209,16 @@ def zone_model(
 def balanced(
     objective: Objective, cost: cp.Expression, arrives: cp.Expression, needed: cp.Expression
 ) -> tuple[cp.Expression, list[cp.Constraint]]:
-    """Return the objective of a zone, and the balance if it holds exactly.
+    """Return the objective of a zone, and the exact balance as a constraint for "cost".
 
     Parameters
     ----------
     objective : {"shed", "cost", "both"}
         See `zone_model`.
     cost : cp.Expression
-        Scalar; ignored with "shed".
+        Scalar cost of generation; ignored with "shed".
     arrives, needed : cp.Expression, shape (buses, columns)
-        Power that buses get, and their loads.
+        Power that arrives at buses, and their loads.
     """
     if objective == "cost":
         return cost, [arrives == needed]
@@ -229,10 +229,10 @@ def balanced(
 def zone_constraints(
     case: Case, zones: Zones, variables: Variables, zone: int, *, cuts: bool = False
 ) -> list[cp.Constraint]:
-    """Constraints of a zone except its balance; they contain no load.
+    """Return the constraints of a zone except its balance; they contain no load.
 
-    Bounds on voltages and generation, angle and thermal limits, limits on currents, flows as
-    functions of voltages, DC lines that end in the zone, and the cones of the relaxation.
+    They are bounds on voltages and generation, angle and thermal limits, limits on currents, flows
+    as functions of voltages, DC lines that end in the zone, and the cones of the relaxation.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ def zone_constraints(
     zone : int
         Index of the zone in ``zones.names``.
     cuts : bool
-        With `lifted_cuts`, which tighten the relaxation.
+        Whether to add `lifted_cuts`, which tighten the relaxation.
     """
     more = lifted_cuts(case, variables, _seen(case, zones, zone)[1]) if cuts else []
     return [*_limits(case, zones, variables, zone, relaxed=True), *more]
@@ -262,8 +262,8 @@ def lifted_cuts(case: Case, variables: Variables, pairs: Ints) -> list[cp.Constr
     case : Case
     variables : Variables
     pairs : ndarray of int
-        Positions; those with a voltage without upper bound, or angles beyond 90 degrees, have no
-        cuts.
+        Positions of pairs. Pairs with a voltage without upper bound, or with angles beyond 90
+        degrees, get no cuts.
     """
     bus, at = case.bus, pairs[_has_cuts(case)[pairs]]
     if not len(at):
@@ -293,7 +293,7 @@ def _has_cuts(case: Case) -> NDArray[np.bool_]:
 
 
 def zone_limits(case: Case, zones: Zones, variables: Variables, zone: int) -> list[cp.Constraint]:
-    """All constraints in `zone_constraints` but the cones of the relaxation.
+    """Return all constraints in `zone_constraints` except the cones of the relaxation.
 
     Parameters
     ----------
@@ -320,7 +320,7 @@ def _limits(
 
 
 def _storage_constraints(case: Case, variables: Variables, generators: Ints) -> list[cp.Constraint]:
-    """Apparent power of storage, and what it loses within: ``p + r (p^2 + q^2) / w <= pmax``."""
+    """Return limits on storage: apparent power, and loss ``p + r (p^2 + q^2) / w <= pmax``."""
     gen = case.gen
     rated = generators[np.isfinite(gen.rating[generators])]
     lossy = generators[gen.loss[generators] > 0]
@@ -338,7 +338,7 @@ def _storage_constraints(case: Case, variables: Variables, generators: Ints) -> 
 
 
 def _link_constraints(case: Case, variables: Variables, generators: Ints) -> list[cp.Constraint]:
-    """Power from the DC lines that have an end among the zone's generators."""
+    """Return the power balance of DC lines with an end among the zone's generators."""
     links = case.links
     touching = np.isin(links.start, generators) | np.isin(links.end, generators)
     if not touching.any():
@@ -351,7 +351,7 @@ def _link_constraints(case: Case, variables: Variables, generators: Ints) -> lis
 def _voltage_constraints(
     case: Case, zones: Zones, variables: Variables, zone: int, relaxed: bool
 ) -> list[cp.Constraint]:
-    """Bounds on w, angle limits and, if `relaxed`, the cone of every pair the zone sees."""
+    """Return bounds on w, angle limits and, if `relaxed`, cones of all pairs that the zone uses."""
     buses, pairs = _seen(case, zones, zone)
     constraints = _bounded(variables.w, buses, case.bus.vmin**2, case.bus.vmax**2)
     if len(pairs):
@@ -369,12 +369,12 @@ def _voltage_constraints(
 
 
 def cone_scale(case: Case) -> NDArray[np.float64]:
-    """Factor k of each pair's cone ``(k e) f >= k (2 wi)^2 + k (w_first - w_second)^2``.
+    """Return the factor k in each pair's cone ``(k e) f >= k (2 wi)^2 + k (w_first - w_second)^2``.
 
     Here ``e = w_first + w_second - 2 wr`` and ``f = w_first + w_second + 2 wr``; for every k this
-    is ``wr^2 + wi^2 <= w_first w_second``. Across a branch of admittance y the flow is
-    about y times the differences, so these are of order 1/y and e of order 1/y^2: with k = 1
-    interior-point solvers lose them beside f, and fail on networks with short lines.
+    cone is ``wr^2 + wi^2 <= w_first w_second``. On a branch of admittance y, the flow is about y
+    times the differences on the right, so these are of order 1/y and e is of order 1/y^2. With
+    k = 1, interior-point solvers lose e next to f, and fail on networks with short lines.
 
     Parameters
     ----------
@@ -397,7 +397,7 @@ def _cone(
     wi: cp.Expression,
     root: NDArray[np.float64],
 ) -> cp.Constraint:
-    """Cone of `cone_scale` with ``k = root**2``, which for k = 1 has the usual four entries."""
+    """Return the cone of `cone_scale` with ``k = root**2``; k = 1 gives the usual cone."""
     small = cp.multiply(root**2 / 2, first + second - 2 * wr)
     large = (first + second) / 2 + wr
     across = cp.multiply(root, first - second)
@@ -409,7 +409,7 @@ def _cone(
 def _branch_constraints(
     case: Case, zones: Zones, variables: Variables, zone: int
 ) -> list[cp.Constraint]:
-    """Flows of the zone's branches as functions of the voltages, and limits on them."""
+    """Return the flows of a zone's branches as functions of voltages, and limits on the flows."""
     branches, entries = zones.branches[zone], variables.flows[zone]
     if not len(branches):
         return []
@@ -436,7 +436,7 @@ def _branch_constraints(
         ]
     limited = np.isfinite(case.branch.current[branches])
     if limited.any():
-        # |S|^2 <= I^2 w, as a cone of entries of the size of flows.
+        # |S|^2 <= I^2 w, as a cone whose entries are about as large as flows.
         most, at = case.branch.current[branches[limited]], entries[limited]
         for active, reactive, bus in (
             (variables.pf, variables.qf, case.branch.from_bus),
@@ -449,7 +449,7 @@ def _branch_constraints(
 
 
 def delivered(case: Case, zones: Zones, variables: Variables, zone: int) -> cp.Expression:
-    """Power that arrives for the loads of a zone: generation minus shunts and flows that leave.
+    """Return the power that arrives at a zone's buses: generation less shunts and flows out.
 
     Parameters
     ----------
@@ -480,7 +480,7 @@ def delivered(case: Case, zones: Zones, variables: Variables, zone: int) -> cp.E
 
 
 def generation_cost(case: Case, zones: Zones, variables: Variables, zone: int) -> cp.Expression:
-    """Cost of a zone's generators in $/h, times `cost_scale`.
+    """Return the cost of a zone's generators in $/h, times `cost_scale`.
 
     Parameters
     ----------
@@ -493,7 +493,7 @@ def generation_cost(case: Case, zones: Zones, variables: Variables, zone: int) -
 
 
 def cost_of(case: Case, generators: Ints, pg: cp.Expression, qg: cp.Expression) -> cp.Expression:
-    """Cost of some generators in $/h, times `cost_scale`.
+    """Return the cost of some generators in $/h, times `cost_scale`.
 
     Parameters
     ----------
@@ -527,7 +527,7 @@ def _polynomial(
     first: NDArray[np.float64],
     constant: NDArray[np.float64],
 ) -> cp.Expression:
-    """Sum of polynomials of degree two."""
+    """Return the sum of the generators' quadratic cost polynomials."""
     linear = first @ power + float(constant.sum())
     if not second.any():
         return linear
@@ -535,22 +535,22 @@ def _polynomial(
 
 
 def _largest_piece(case: Case, power: cp.Expression, chosen: Ints) -> cp.Expression:
-    """Sum over generators of the largest of their pieces."""
+    """Return the sum over generators of the largest of their cost pieces."""
     pieces = case.pieces
     gen, first, counts = np.unique(pieces.gen[chosen], return_index=True, return_counts=True)
-    # Generators with fewer pieces than others repeat their last one.
+    # Generators with fewer pieces than others repeat their last piece.
     at = [chosen[first + np.minimum(k, counts - 1)] for k in range(max(counts.max(), 2))]
     lines = [cp.multiply(pieces.slope[k], power[gen]) + pieces.intercept[k] for k in at]
     return cp.Constant(np.ones(len(gen))) @ cp.maximum(*lines)
 
 
 def generators_of(case: Case, zones: Zones, zone: int) -> Ints:
-    """Positions of the generators of a zone."""
+    """Return positions of the generators of a zone."""
     return np.flatnonzero(np.isin(case.gen.bus, zones.buses[zone]))
 
 
 def _seen(case: Case, zones: Zones, zone: int) -> tuple[Ints, Ints]:
-    """Buses and pairs that the zone's constraints involve."""
+    """Return the buses and pairs in a zone's constraints."""
     buses = np.union1d(zones.buses[zone], zones.neighbors[zone])
     return buses, np.unique(case.pairs.of_branch[zones.branches[zone]])
 
@@ -558,7 +558,7 @@ def _seen(case: Case, zones: Zones, zone: int) -> tuple[Ints, Ints]:
 def _bounded(
     variable: cp.Variable, at: Ints, low: NDArray[np.float64], high: NDArray[np.float64]
 ) -> list[cp.Constraint]:
-    """Finite bounds on the entries `at` of a variable."""
+    """Return the finite bounds on the entries `at` of a variable."""
     below, above = at[np.isfinite(low[at])], at[np.isfinite(high[at])]
     constraints: list[cp.Constraint] = []
     if len(below):
@@ -569,7 +569,7 @@ def _bounded(
 
 
 def _select(among: Ints, chosen: Ints) -> sp.csr_array:
-    """Matrix that picks the chosen positions out of a sorted list of positions."""
+    """Return a matrix that selects the chosen positions from a sorted list of positions."""
     rows = np.arange(len(chosen))
     entries = (np.ones(len(chosen)), (rows, np.searchsorted(among, chosen)))
     return sp.csr_array(entries, shape=(len(chosen), len(among)))

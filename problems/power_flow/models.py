@@ -1,6 +1,6 @@
 """Models of power flow behind one interface: limits of a zone, power for its loads, and its cost.
 
-`study.power_flow` adds what is the same in all of them: loads, storage, ramps, and private data.
+`study.power_flow` adds the terms that all models share: loads, storage, ramps, and private data.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ class Model(Protocol):
     Attributes
     ----------
     quantities : int
-        2 where buses balance active and reactive power, 1 where they balance active power.
+        2 if buses balance active and reactive power, 1 if they balance active power only.
     hours : int
+        Number of hours.
     """
 
     @property
@@ -86,43 +87,43 @@ class Model(Protocol):
         ...
 
     def limits(self, case: Case, zone: int) -> list[cp.Constraint]:
-        """All constraints of a zone but its balance, with the bounds of `case` on generation."""
+        """Return all constraints of a zone except its balance; `case` bounds generation."""
         ...
 
     def delivered(self, zone: int) -> cp.Expression:
-        """Power for the loads of a zone: columns are hours, active power before reactive power."""
+        """Return the power for the loads of a zone: columns are hours, active power first."""
         ...
 
     def cost(self, case: Case, generators: Ints) -> cp.Expression:
-        """Cost of generators over all hours, times `model.cost_scale` of `case`."""
+        """Return the cost of generators over all hours, times `model.cost_scale` of `case`."""
         ...
 
     def flows(self, zone: int, branches: Ints, hour: int) -> tuple[cp.Expression, ...]:
-        """Flows on some branches of a zone, which are positions in ``zones.branches[zone]``."""
+        """Return flows on some branches of a zone, by positions in ``zones.branches[zone]``."""
         ...
 
     def reserve(self, hour: int) -> cp.Variable:
-        """Reserve at buses where private loads have to be covered, shape (buses, quantities)."""
+        """Return the reserve that covers private loads at buses, shape (buses, quantities)."""
         ...
 
     def state(self, hour: int) -> State:
-        """The point of an hour, from the values of the variables."""
+        """Return the network state of an hour, from the values of the variables."""
         ...
 
     def start(self) -> dict[cp.Variable, Floats]:
-        """A public initial point."""
+        """Return a public initial point."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class SocModel:
-    """The second-order-cone relaxation, with variables of their own for every hour and outage."""
+    """Second-order-cone relaxation, with separate variables for every hour and outage."""
 
     case: Case
     zones: Zones
     x: tuple[Variables, ...]
     cuts: bool = False
-    copies: tuple[tuple[NetworkCopy, ...], ...] = ()  # per hour, one for each outage
+    copies: tuple[tuple[NetworkCopy, ...], ...] = ()  # network after each outage, by hour
     quantities: int = 2
 
     @property
@@ -184,7 +185,7 @@ class SocModel:
 
 @dataclass(frozen=True, eq=False)
 class _DirectCurrent:
-    """Base of both forms of the direct-current approximation; either can survive outages."""
+    """Base of both forms of the direct-current approximation, with limits after outages."""
 
     case: Case
     zones: Zones
@@ -226,13 +227,13 @@ class _DirectCurrent:
         return self.reserves[hour]
 
     def _middle(self) -> Floats:
-        """Generation between its bounds, for a public initial point."""
+        """Return generation in the middle of its bounds, for a public initial point."""
         return hourly(middle(self.case.gen.pmin, self.case.gen.pmax), self.hours)
 
 
 @dataclass(frozen=True, eq=False)
 class DcModel(_DirectCurrent):
-    """The direct-current approximation, with angles."""
+    """Direct-current approximation with angles as variables."""
 
     x: DcVariables
 
@@ -264,7 +265,7 @@ class DcModel(_DirectCurrent):
 
 @dataclass(frozen=True, eq=False)
 class PtdfModel(_DirectCurrent):
-    """The direct-current approximation without angles."""
+    """Direct-current approximation with injections in place of angles; see `ptdf`."""
 
     x: PtdfVariables
 
@@ -381,11 +382,12 @@ def make_model(
         Network and its partition.
     hours : int
     shared : {"voltage", "flow"}
-        Consensus set of "soc", see `model.Variables`.
+        Shared quantities of "soc", see `model.Variables`.
     outages : ndarray of int, optional
-        Branches whose outage "soc" and "dc" survive; see `security` and `dc.contingency_limits`.
+        Positions of branches whose outage "soc" and "dc" have to survive; see `security` and
+        `dc.contingency_limits`.
     emergency : float
-        Share of its rating that a branch may carry then.
+        Share of its rating that a branch may carry after an outage.
     cuts : bool
         Option of "soc", see `model.lifted_cuts`.
     form : {"angles", "ptdf"}
@@ -409,7 +411,7 @@ def make_model(
 
 
 def flat_start(case: Case, zones: Zones, declared: Variables) -> dict[cp.Variable, Floats]:
-    """Unit voltages, the flows that follow from them, generation in the middle of its bounds.
+    """Return unit voltages, their flows, and generation in the middle of its bounds.
 
     Parameters
     ----------
@@ -420,7 +422,7 @@ def flat_start(case: Case, zones: Zones, declared: Variables) -> dict[cp.Variabl
     Returns
     -------
     dict
-        For ``dp.Problem(..., start=...)``.
+        Initial values for ``dp.Problem(..., start=...)``.
     """
     pairs = case.pairs.first.size
     w, wr, wi = np.ones(case.bus.id.size), np.ones(pairs), np.zeros(pairs)
@@ -441,13 +443,13 @@ def flat_start(case: Case, zones: Zones, declared: Variables) -> dict[cp.Variabl
 
 
 def middle(low: Floats, high: Floats) -> Floats:
-    """Return the middle of bounds, 0 where one of them is infinite."""
+    """Return the middle of bounds, or 0 if one of them is infinite."""
     bounded = np.isfinite(low) & np.isfinite(high)
     return np.where(bounded, (np.where(bounded, low, 0.0) + np.where(bounded, high, 0.0)) / 2, 0.0)
 
 
 def _dc_state(case: Case, angle: Floats, power: Floats) -> State:
-    """The point of an hour with these angles and this generation."""
+    """Return the network state of an hour with these angles and this generation."""
     size = np.clip(1.0, case.bus.vmin, case.bus.vmax)
     start, end = case.branch.from_bus, case.branch.to_bus
     flow = susceptances(case) * (angle[start] - angle[end] - case.branch.shift)
@@ -467,7 +469,7 @@ def _state(
     generation: tuple[Floats, Floats],
     flow: tuple[Floats, Floats, Floats],
 ) -> State:
-    """A point from squared voltages, angles across pairs, generation, and flows p, qf and qt."""
+    """Return a state from squared voltages, angles across pairs, generation, and flows."""
     size = np.sqrt(np.maximum(w, 0.0))
     product = size[case.pairs.first] * size[case.pairs.second]
     return State(

@@ -29,10 +29,10 @@ PERTURB: dict[str, Literal["objective", "output", "projected_output"]] = {
     "output": "output",
     "projected": "projected_output",
 }
-"""Where noise goes in every step, by its name on the command line and its name in Python."""
+"""Values of ``perturb=`` in Python, by their names on the command line."""
 
 
-# What errors call by its name in Python -> its name on the command line.
+# Names of arguments in Python, in errors -> names of options on the command line.
 _NAMES = {"hidden": "hide", "private_data": "private"}
 _VALUES = {
     "dp.Laplace()": "laplace",
@@ -42,7 +42,7 @@ _VALUES = {
     "dp.OneShot()": "central",
     "projected_output": "projected",
 }
-# Phrases of Python that no option has -> what to type.
+# Patterns of Python phrases that are no arguments -> what to type on the command line.
 _PHRASES = (
     (r"dp\.[\w.]+\((--[\w-]+ [^()\s]+)\)", r"\1"),
     (r", or None for fresh noise", ". Drop --seed for fresh noise"),
@@ -62,7 +62,7 @@ _PLAN = re.compile(r"problem\.plan\((?:\.\.\., )?((?:[^()]|\(\))*)\)")
 
 
 def in_options(text: str, names: Iterable[str]) -> str:
-    """Say an error's Python in the command's own terms.
+    """Return an error's message with Python code replaced by options of the command.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def in_options(text: str, names: Iterable[str]) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Build the parser of the command; every option explains itself."""
+    """Return the command's parser; its help explains every option."""
     parser = argparse.ArgumentParser(
         prog=f"python -m {__package__}",
         description="Private distributed control of power flow (Ryu and Kim, section 6.1).",
@@ -312,19 +312,19 @@ def _output(group: argparse._ArgumentGroup) -> None:
 
 
 def _store(text: str) -> Store:
-    """Storage from its bus, power and energy."""
+    """Parse storage from its bus, power and energy, separated by colons."""
     bus, power, energy = _numbers(text, (3,), "5:50:200")
     return Store(int(bus), power, energy)
 
 
 def _flexible(text: str) -> Flexible:
-    """A flexible load from its bus, power and perhaps price."""
+    """Parse a flexible load from its bus, power and optional price, separated by colons."""
     bus, power, *price = _numbers(text, (2, 3), "5:10 or 5:10:80")
     return Flexible(int(bus), power, *price)
 
 
 def _numbers(text: str, counts: tuple[int, ...], example: str) -> list[float]:
-    """Numbers between colons; the first is a whole number."""
+    """Parse numbers separated by colons; the first one must be a whole number."""
     parts = text.split(":")
     try:
         values = [float(part) for part in parts]
@@ -337,7 +337,7 @@ def _numbers(text: str, counts: tuple[int, ...], example: str) -> list[float]:
 
 
 def _rows(text: str) -> tuple[int, ...] | Literal["all"]:
-    """Rows of branches."""
+    """Parse rows of branches: "all", "none", or numbers separated by commas."""
     if text in ("all", "none"):
         return "all" if text == "all" else ()
     if not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})*", text):
@@ -348,7 +348,7 @@ def _rows(text: str) -> tuple[int, ...] | Literal["all"]:
 
 
 def _over(text: str) -> tuple[str, tuple[str, ...]]:
-    """An option without its dashes, and values."""
+    """Parse a swept option: return its name without dashes, and its values."""
     name, _, values = text.partition("=")
     name, listed = name.strip().removeprefix("--"), tuple(v.strip() for v in values.split(","))
     if not name or not all(listed):

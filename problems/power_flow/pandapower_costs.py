@@ -12,9 +12,9 @@ from .errors import CaseError
 
 Floats = NDArray[np.float64]
 
-# Tables of what may have a cost, and whether its power is consumption.
+# Tables of elements that may have a cost, and whether their power is consumption.
 PRICED = {"ext_grid": False, "gen": False, "sgen": False, "load": True, "storage": True}
-# What pandapower calls those of them that its optimal power flow controls.
+# Names in pandapower for the elements of these tables that its optimal power flow controls.
 KINDS = {
     table: f"{table}_controllable" if table in ("sgen", "load", "storage") else table
     for table in PRICED
@@ -26,7 +26,7 @@ _PIECEWISE, _POLYNOMIAL = 1, 2
 
 
 def in_service(net: Mapping[str, Any], table: str) -> list[int]:
-    """Indices of the elements in service; none where the net has no such table."""
+    """Return indices of the elements in service; an empty list without such a table."""
     if table not in net or not len(net[table]):
         return []
     elements = net[table]
@@ -36,19 +36,19 @@ def in_service(net: Mapping[str, Any], table: str) -> list[int]:
 
 
 def listed(rows: list[int]) -> str:
-    """The first of these indices, for messages."""
+    """Return a text with the first of these indices, for messages."""
     more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
     return ", ".join(str(row) for row in rows[:_SHOWN]) + more
 
 
 def controlled(net: Any, table: str) -> list[int]:
-    """Indices of the elements that the conversion made generators."""
+    """Return indices of the elements that pandapower's conversion turned into generators."""
     used = net["_is_elements"].get(KINDS[table])
     return [] if used is None or not len(net[table]) else net[table].index[used].tolist()
 
 
 def check_costs(net: Mapping[str, Any], name: str) -> None:
-    """Refuse costs of elements in service that are no convex function, or not of one meaning.
+    """Refuse costs of elements in service that are not convex or ambiguous.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def check_costs(net: Mapping[str, Any], name: str) -> None:
     Raises
     ------
     CaseError
-        With the rows of the net's own tables.
+        If there is such a cost; the text names rows of the net's own tables.
     """
     poly, pwl = (_used(net, table) for table in ("poly_cost", "pwl_cost"))
     priced: dict[tuple[str, int, str], str] = {}
@@ -81,7 +81,7 @@ def check_costs(net: Mapping[str, Any], name: str) -> None:
 
 
 def _used(net: Mapping[str, Any], table: str) -> Any:
-    """Rows of costs of elements in service; None where there are none."""
+    """Return the cost rows of elements in service; None if there are none."""
     costs = net.get(table)
     if costs is None or not len(costs):
         return None
@@ -94,7 +94,7 @@ def _used(net: Mapping[str, Any], table: str) -> Any:
 
 
 def _polynomial(row: Any, columns: tuple[str, ...]) -> Floats:
-    """Coefficients, the highest first; 0 where the net has no such column."""
+    """Return cost coefficients, the highest power first; 0 for a missing column."""
     return np.array([row.get(column, 0.0) for column in columns], dtype=np.float64)
 
 
@@ -162,7 +162,7 @@ def cost_table(
     ----------
     net : pandapowerNet
     converted_net : pandapowerNet
-        Its converted copy, with lookups.
+        Converted copy of the net, with pandapower's lookups.
     count : int
         Number of converted generators.
     name : str
@@ -191,7 +191,10 @@ def cost_table(
 
 
 def _polynomials(used: Any, table: str, element: int, consumes: bool) -> dict[str, Floats]:
-    """Rows of gencost by kind of power; costs of consumption are those of the negative."""
+    """Return an element's polynomial rows of gencost, by kind of power.
+
+    For consumption, costs are converted to functions of the negative power.
+    """
     if used is None:
         return {}
     rows = {}
@@ -205,7 +208,10 @@ def _polynomials(used: Any, table: str, element: int, consumes: bool) -> dict[st
 
 
 def _pieces(used: Any, table: str, element: int) -> dict[str, Floats]:
-    """Rows of gencost by kind of power; costs start as those of the first slope from 0 on."""
+    """Return an element's piecewise linear rows of gencost, by kind of power.
+
+    The first slope extended to power 0 gives a cost of 0.
+    """
     if used is None:
         return {}
     rows = {}
@@ -220,13 +226,13 @@ def _pieces(used: Any, table: str, element: int) -> dict[str, Floats]:
 
 
 def line_costs(net: Mapping[str, Any], rows: list[int], name: str) -> Floats | None:
-    """Return ``dclinecost`` of the DC lines in service: costs of the power that is sent.
+    """Return ``dclinecost`` of the DC lines in service: costs of the sent power.
 
     Parameters
     ----------
     net : pandapowerNet
     rows : list of int
-        Indices of these lines.
+        Indices of the lines.
     name : str
         Name for messages.
 

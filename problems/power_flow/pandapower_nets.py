@@ -1,4 +1,4 @@
-"""pandapower nets as the tables of a MATPOWER case: what they cannot hold is refused in words."""
+"""Conversion of pandapower nets to the tables of a MATPOWER case; it refuses other elements."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from .pandapower_costs import (
 
 Floats = NDArray[np.float64]
 
-# pandapower writes 99999 kA times the voltage for a missing limit of a line, and for that of a
-# transformer or an impedance 99999 MVA, or 99.999 MVA in nets that once counted in kVA.
+# For a missing limit, pandapower writes 99999 kA times the voltage (lines), or 99999 MVA
+# (transformers and impedances), or 99.999 MVA in nets that once counted in kVA.
 _UNLIMITED_RATE = 1e6
 _UNLIMITED_MVA = (99999.0, 99.999)
 _CONSTANT_POWER = (
@@ -48,15 +48,15 @@ _REFUSED = {
     "load_dc": ("loads of a DC grid", _CONSTANT_POWER),
     "source_dc": ("sources of a DC grid", _CONSTANT_POWER),
 }
-# Tables of what takes or gives power at a bus.
+# Tables of elements that consume or generate power at a bus.
 _AT_BUSES = ("load", "gen", "sgen", "storage", "motor", "ward", "shunt")
 _SOURCES = ("ext_grid", "gen")
-# In megawatts: no limit.
+# Power in megawatts that stands for a missing limit.
 _NO_LIMIT = 1e9
 
 
 def from_pandapower(net: Mapping[str, Any]) -> tuple[dict[str, Any], str, tuple[str, ...]]:
-    """Matrices in MATPOWER's columns, the name of the net, and notes on what it lacks.
+    """Return matrices in MATPOWER's columns, the name of the net, and notes on missing data.
 
     Parameters
     ----------
@@ -65,18 +65,19 @@ def from_pandapower(net: Mapping[str, Any]) -> tuple[dict[str, Any], str, tuple[
     Returns
     -------
     fields : dict
-        ``baseMVA`` and arrays by name.
+        ``baseMVA``, and arrays by name.
     name : str
+        Name of the net.
     notes : tuple of str
-        Such as which elements have no cost.
+        Notes, for example on elements without a cost.
 
     Raises
     ------
     CaseError
-        pandapower is not installed, or the net has what the model cannot represent.
+        If pandapower is not installed, or the model cannot represent an element of the net.
     """
     scratch, ppc, name, notes = _converted(net)
-    # Its branches are complex, with imaginary parts 0.
+    # pandapower's matrices are complex, with imaginary parts of 0.
     fields = {f: np.array(np.real(ppc[f]), dtype=np.float64) for f in COLUMNS if f in ppc}
     bus, gen, branch = fields["bus"], fields["gen"], fields["branch"]
     _free_slack(bus, scratch)
@@ -95,7 +96,7 @@ def from_pandapower(net: Mapping[str, Any]) -> tuple[dict[str, Any], str, tuple[
 
 
 def _converted(net: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any], str, list[str]]:
-    """A copy of the net with pandapower's lookups, its matrices, its name, and notes."""
+    """Return a copy of the net with pandapower's lookups, its matrices, its name, and notes."""
     name = str(net.get("name") or "pandapower net")
     try:
         importlib.import_module("pandapower")  # its submodules may be there without it
@@ -128,16 +129,16 @@ def _converted(net: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any], str, lis
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Rows of a net's elements in the case that was read from it.
+    """Map from a net's elements to the buses and generators of the case that was read from it.
 
     Attributes
     ----------
     bus : dict of int
-        Index of every bus in service to the id of the case's bus; those that closed switches join
-        have one.
+        Id of the case's bus, by index of every bus in service; buses that closed switches join have
+        one id.
     gen : dict of int
-        Table and index of every element that can be controlled, or fixes a voltage, to its row
-        among the case's generators, from 1.
+        Row of the case's generator (from 1), by table and index of every element that can be
+        controlled or fixes a voltage.
     """
 
     bus: dict[int, int]
@@ -145,7 +146,7 @@ class Places:
 
 
 def places(net: Mapping[str, Any]) -> Places:
-    """Return where the elements of a pandapower net are in ``read_case(net)``.
+    """Return the positions of a pandapower net's elements in ``read_case(net)``.
 
     Parameters
     ----------
@@ -168,7 +169,7 @@ def places(net: Mapping[str, Any]) -> Places:
 
 
 def check_elements(net: Mapping[str, Any], name: str) -> None:
-    """Refuse what the conversion would leave out, or take for something else, without a word.
+    """Refuse elements that pandapower's conversion would silently omit or change.
 
     Parameters
     ----------
@@ -179,7 +180,7 @@ def check_elements(net: Mapping[str, Any], name: str) -> None:
     Raises
     ------
     CaseError
-        The first such element, with what to do about it. Loads are never shown.
+        If there is such an element; the text names the first one and a fix, and shows no loads.
     """
     for table, (what, remedy) in _REFUSED.items():
         rows = in_service(net, table)
@@ -222,7 +223,7 @@ def _check_limits(net: Mapping[str, Any], name: str) -> None:
 
 
 def _check_supplied(net: Mapping[str, Any], name: str) -> None:
-    """Refuse islands that nothing supplies, and buses that no branch reaches."""
+    """Refuse islands without supply, and buses without branches."""
     slack = net["gen"]["slack"] & net["gen"]["in_service"] if "slack" in net["gen"] else ()
     if not in_service(net, "ext_grid") and not np.any(slack):
         raise CaseError(
@@ -245,7 +246,7 @@ def _check_supplied(net: Mapping[str, Any], name: str) -> None:
 
 
 def _buses_of(net: Mapping[str, Any], tables: tuple[str, ...]) -> set[int]:
-    """Buses in service with elements in service of these tables."""
+    """Return the buses in service with elements in service of these tables."""
     chosen: set[int] = set()
     for table in tables:
         rows = in_service(net, table)
@@ -255,9 +256,9 @@ def _buses_of(net: Mapping[str, Any], tables: tuple[str, ...]) -> set[int]:
 
 
 def _drop_vector_groups(net: Any) -> None:
-    """Keep what a transformer shifts beyond a multiple of 30 degrees.
+    """Subtract from each transformer's phase shift its nearest multiple of 30 degrees.
 
-    The multiple cancels around every loop of a sound net, but exceeds the default angle limits.
+    The multiples cancel around every loop of a valid net, but exceed the default angle limits.
     """
     for table, column in (
         ("trafo", "shift_degree"),
@@ -270,7 +271,7 @@ def _drop_vector_groups(net: Any) -> None:
 
 
 def _balanced(net: Any, name: str) -> list[str]:
-    """Take the sum of the phases for loads and static generators that differ between these."""
+    """Replace asymmetric loads and static generators by sums over their phases; return notes."""
     power = importlib.import_module("pandapower")
     notes = []
     for table, create in (
@@ -295,7 +296,7 @@ def _balanced(net: Any, name: str) -> list[str]:
 
 
 def _replace_extended_wards(net: Any) -> None:
-    """An extended Ward is a Ward, and behind an impedance a bus whose voltage is held."""
+    """Replace extended Wards by Wards, plus an impedance to a bus that holds its voltage."""
     power = importlib.import_module("pandapower")
     for row in in_service(net, "xward"):
         values = net["xward"].loc[row]
@@ -315,7 +316,7 @@ def _replace_extended_wards(net: Any) -> None:
 
 
 def _fill_limits(net: Any, name: str) -> list[str]:
-    """Keep power where the net gives no limits for it, which pandapower's conversion asks for."""
+    """Fill in missing limits on power, which pandapower's conversion requires; return notes."""
     notes = []
     for table in ("gen", "sgen", "load", "storage"):
         rows = in_service(net, table)
@@ -347,7 +348,7 @@ def _fill_limits(net: Any, name: str) -> list[str]:
 
 
 def _without_limit(net: Any, count: int) -> NDArray[np.int64]:
-    """Converted branches of transformers and impedances that have pandapower's missing limit."""
+    """Return the converted transformers and impedances whose limit stands for a missing one."""
     chosen = np.zeros(count, dtype=np.bool_)
     lookup = net["_pd2ppc_lookups"]["branch"]
     for table, sides in (
@@ -363,7 +364,7 @@ def _without_limit(net: Any, count: int) -> NDArray[np.int64]:
 
 
 def _free_slack(bus: Floats, net: Any) -> None:
-    """Bounds of the buses themselves, where pandapower fixes the voltage of external grids."""
+    """Restore the voltage bounds of buses with external grids, where pandapower fixes voltages."""
     lookup = net["_pd2ppc_lookups"]["bus"]
     for at in net["ext_grid"]["bus"][net["ext_grid"]["in_service"]]:
         for name, column in (("max_vm_pu", 11), ("min_vm_pu", 12)):
@@ -391,7 +392,7 @@ def _iron_losses(bus: Floats, branch: Floats, ppc: Mapping[str, Any], name: str)
 def _dc_lines(
     net: Mapping[str, Any], converted_net: Any, ids: NDArray[np.int64], name: str
 ) -> dict[str, Floats]:
-    """``dcline`` and ``dclinecost``: each line sends in the direction of its power, as there."""
+    """Return ``dcline`` and ``dclinecost``; each line sends in the direction of its power."""
     rows = in_service(net, "dcline")
     if not rows:
         return {}
@@ -399,7 +400,7 @@ def _dc_lines(
     sends = table["p_mw"].to_numpy(np.float64) > 0
     lines = np.zeros((len(rows), 17))
     for end, side in enumerate(("from", "to")):
-        # Columns of the end that sends, and of the one that receives.
+        # Columns of the sending end and of the receiving end.
         at = np.where(sends == (end == 0), 0, 1)
         every = np.arange(len(rows))
         lines[every, at] = ids[lookup[table[f"{side}_bus"].to_numpy(int)]]
@@ -412,7 +413,7 @@ def _dc_lines(
     most = table["max_p_mw"].to_numpy(np.float64)
     sent = np.abs(table["p_mw"].to_numpy(np.float64))
     lines[:, 2], lines[:, 3], lines[:, 4] = 1, sent, (1 - share) * sent - loss
-    # The end that receives gives no power back, so the other sends what the line loses.
+    # The receiving end sends no power back, so the sending end sends at least the line's loss.
     lines[:, 9], lines[:, 10] = loss / (1 - share), np.where(np.isnan(most), _NO_LIMIT, most)
     lines[:, 15], lines[:, 16] = loss, share
     costs = line_costs(net, rows, name)
@@ -420,7 +421,7 @@ def _dc_lines(
 
 
 def _bus_numbers(net: Any, count: int) -> NDArray[np.int64]:
-    """Lowest pandapower index plus 1 of every converted bus; new numbers for auxiliary buses."""
+    """Return numbers of converted buses: lowest pandapower index plus 1; new ones for auxiliary."""
     lookup = net["_pd2ppc_lookups"]["bus"]
     used = net["bus"].index[net["bus"]["in_service"]].to_numpy()
     numbers = int(net["bus"].index.max()) + 2 + np.arange(count)

@@ -1,6 +1,6 @@
 """Balanced, connected partition of a graph with few edges between the parts.
 
-Combinatorial throughout, so the result is the same on every machine.
+The algorithm is combinatorial, so all machines compute the same result.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-# Edges that one move towards balance may cost, in units of (size difference) / (mean size).
+# Additional cut edges that a move towards balance may cost, per (size difference) / (mean size).
 _BALANCE = 4.0
 _STARTS = 8
 
@@ -20,9 +20,9 @@ _STARTS = 8
 def partition(nodes: int, edges: list[tuple[int, int]], parts: int) -> NDArray[np.int64]:
     """Divide the nodes 0, 1, ... of a graph.
 
-    Parts grow from distant seeds, then border nodes move while that lowers the number of cut
-    edges plus a penalty on unequal sizes and no part falls apart. The best of several starts is
-    returned.
+    Parts grow from distant seeds. Then border nodes move between parts while a move lowers the
+    number of cut edges plus a penalty on unequal sizes and keeps parts connected. The best result
+    of several initial seeds is returned.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def partition(nodes: int, edges: list[tuple[int, int]], parts: int) -> NDArray[n
 
 
 def _seeds(near: list[list[int]], count: int, first: int) -> list[int]:
-    """Nodes far apart in hops; another component counts as infinitely far."""
+    """Return nodes that are far apart in hops; nodes of other components are infinitely far."""
     seeds = [first]
     nearest = np.full(len(near), np.inf)
     while True:
@@ -61,9 +61,9 @@ def _seeds(near: list[list[int]], count: int, first: int) -> list[int]:
 
 
 def _approach(near: list[list[int]], nearest: NDArray[np.float64], seed: int) -> None:
-    """Lower the hops to the nearest seed by a new one; seeds themselves are at -1.
+    """Update, in place, the hops to the nearest seed for a new seed; seeds themselves have -1.
 
-    Nodes behind a node that is nearer to another seed are nearer to it, too.
+    The search stops at nodes that are nearer to another seed, since nodes behind them are too.
     """
     nearest[seed] = -1.0
     frontier, hops = [seed], 0.0
@@ -78,11 +78,14 @@ def _approach(near: list[list[int]], nearest: NDArray[np.float64], seed: int) ->
 
 
 def _grow(graph: nx.Graph, near: list[list[int]], seeds: list[int]) -> list[int]:
-    """Let the smallest part that can take its free node with the most neighbors inside it."""
+    """Grow parts from seeds, and return the part of every node.
+
+    In each step, the smallest part that can grow takes a free node, one with most neighbors in it.
+    """
     part = [-1] * len(near)
     sizes = [0] * len(seeds)
     inside: list[Counter[int]] = [Counter() for _ in seeds]
-    # Entries whose node is taken or whose count has grown since are skipped when they come up.
+    # Outdated entries, whose node is taken or whose count has grown, are skipped when popped.
     best: list[list[tuple[int, int]]] = [[] for _ in seeds]
 
     def take(node: int, to: int) -> None:
@@ -109,7 +112,7 @@ def _grow(graph: nx.Graph, near: list[list[int]], seeds: list[int]) -> list[int]
         if free(to):
             take(best[to][0][1], to)
             heapq.heapreplace(smallest, (sizes[to], to))
-        else:  # and never again
+        else:  # the part can never grow again
             heapq.heappop(smallest)
     for component in sorted(nx.connected_components(graph), key=lambda c: (-len(c), min(c))):
         if part[min(component)] < 0:
@@ -121,7 +124,7 @@ def _grow(graph: nx.Graph, near: list[list[int]], seeds: list[int]) -> list[int]
 
 
 def _improve(near: list[list[int]], part: list[int]) -> list[int]:
-    """Make the best single move until none lowers the score; the score decreases, so this ends."""
+    """Make the best single move until none lowers the score, and return the part of every node."""
     moves = _Moves(near, part)
     while (best := moves.best()) is not None:
         moves.make(*best)
@@ -129,11 +132,11 @@ def _improve(near: list[list[int]], part: list[int]) -> list[int]:
 
 
 class _Moves:
-    """Moves of border nodes to parts of their neighbors, the best one first.
+    """Priority queue of moves of border nodes to parts of their neighbors.
 
-    What a move changes of the score is its change of the cut, and a penalty that only depends on
-    the two parts: moves between the same two parts stay in order, and a move made concerns nearby
-    nodes and the parts around two of them.
+    A move changes the score by its change of the cut plus a penalty that depends only on the two
+    parts. So moves between two given parts keep their order, and after a move, only nearby nodes
+    and pairs with one of its two parts have to be updated.
     """
 
     def __init__(self, near: list[list[int]], part: list[int]) -> None:
@@ -141,14 +144,14 @@ class _Moves:
         self._near = near
         self._size = [count for _, count in sorted(Counter(part).items())]
         self._weight = 2 * _BALANCE * len(self._size) / len(near)
-        # Of every node, the change of the cut by part; of two parts, these changes and nodes. What
-        # has changed since is skipped when it comes up.
+        # For every node, the change of the cut by target part. For every two parts, a queue of
+        # these changes and nodes; outdated entries are skipped when popped.
         self._cut: list[dict[int, int]] = [{} for _ in near]
         self._queue: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._partners: list[set[int]] = [set() for _ in self._size]
-        # Change of the score, node, part, and the part it leaves.
+        # Queue of offered moves: change of the score, node, target part, and source part.
         self._first: list[tuple[float, int, int, int]] = []
-        # Of every part, nodes that hold it together, or do not, and moves of the former.
+        # For every part, whether nodes hold it together, and the rejected moves of those that do.
         self._fixed: list[dict[int, bool]] = [{} for _ in self._size]
         self._parked: list[list[tuple[int, int, int]]] = [[] for _ in self._size]
         for node in range(len(near)):
@@ -157,12 +160,12 @@ class _Moves:
             self._offer(source, to)
 
     def best(self) -> tuple[int, int] | None:
-        """Node and new part of the move that lowers the score most without tearing a part."""
+        """Return node and target part of the best move that keeps parts connected; None without."""
         while self._first:
             move = heapq.heappop(self._first)
             change, node, to, source = move
             cut = self._cut[node].get(to)
-            # The penalty of the move may have changed too, and then it was offered again.
+            # If the penalty of the move has changed, the move was offered again.
             if self.part[node] != source or cut is None or self._change(cut, source, to) != change:
                 continue
             if not self._is_fixed(node):
@@ -194,7 +197,7 @@ class _Moves:
             self._offer(*pair)
 
     def _renew(self, node: int) -> set[tuple[int, int]]:
-        """Find a node's moves again; the parts that these are between."""
+        """Recompute a node's moves, and return the pairs of parts that they are between."""
         source = self.part[node]
         around = Counter(self.part[other] for other in self._near[node])
         cut = {to: around[source] - count for to, count in around.items() if to != source}
@@ -206,7 +209,7 @@ class _Moves:
         return {(source, to) for to in cut}
 
     def _offer(self, source: int, to: int) -> None:
-        """Put the best move between two parts, if one lowers the score, in line with all others."""
+        """Offer the best move between two parts, if it lowers the score, in the common queue."""
         queue = self._queue.get((source, to), [])
         while queue and (
             self.part[queue[0][1]] != source or self._cut[queue[0][1]].get(to) != queue[0][0]
@@ -229,9 +232,9 @@ class _Moves:
 
 
 def _separates(near: list[list[int]], part: list[int], node: int) -> bool:
-    """Return whether the node's neighbors in its part lose their connection without the node.
+    """Return whether removing a node disconnects its part.
 
-    Searches from all neighbors in turn, so that it ends with the smallest piece.
+    The searches from all of its neighbors alternate, so the time depends on the smallest piece.
     """
     home = part[node]
     frontiers = [[other] for other in near[node] if part[other] == home]

@@ -24,13 +24,14 @@ ENDS = ("pf", "qf", "pt", "qt")
 
 @dataclass(frozen=True, eq=False)
 class FlowMap:
-    """One of the four flows of every branch: ``w_map @ w + wr_map @ wr + wi_map @ wi``.
+    """Linear map to a flow on every branch: ``w_map @ w + wr_map @ wr + wi_map @ wi``.
 
     Attributes
     ----------
     w_map : csr_array, shape (branches, buses)
+        Coefficients of squared voltages.
     wr_map, wi_map : csr_array, shape (branches, pairs)
-        Admittances in per unit, orientation of the branches included.
+        Coefficients in per unit, with the orientation of the branches.
     """
 
     w_map: sp.csr_array
@@ -39,11 +40,11 @@ class FlowMap:
 
 
 def flow_maps(case: Case) -> dict[str, FlowMap]:
-    """Flows into both ends of every branch as maps of the voltage products.
+    """Return the flows into both ends of every branch as linear maps of the voltage products.
 
-    The admittance matrix of a branch is that of appendix D of Ryu & Kim (2022): turns ratio and
-    phase shift at the from end, half of the charging at either end. (71f) to (71i) there print the
-    sum of two products of real and imaginary parts where these flows have their difference.
+    The admittance matrix of a branch follows appendix D of Ryu & Kim (2022): turns ratio and phase
+    shift at the from end, half of the charging at either end. Their (71f) to (71i) print the sum of
+    two products of real and imaginary parts in place of their difference.
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ def flow_maps(case: Case) -> dict[str, FlowMap]:
             wi_map=_rows(sense * pairs.sign * np.real(across), pairs.of_branch, count),
         )
 
-    # The to end sees V_t conj(V_f), the conjugate of the product of the from end.
+    # Flows at the to end have V_t conj(V_f), the conjugate of the product at the from end.
     return {
         "pf": active(branch.from_bus, own_f, across_f, 1.0),
         "qf": reactive(branch.from_bus, own_f, across_f, 1.0),
@@ -88,7 +89,7 @@ def flow_maps(case: Case) -> dict[str, FlowMap]:
 
 
 def incidence(positions: Ints, count: int) -> sp.csr_array:
-    """Sum entries into buses: entry (i, k) is 1 where element k sits at bus i.
+    """Return the matrix that sums elements by bus: entry (i, k) is 1 if element k is at bus i.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ def incidence(positions: Ints, count: int) -> sp.csr_array:
 
 
 def slack_buses(case: Case) -> Ints:
-    """Bus with the most generation in every connected part, the first one where none has any.
+    """Return the bus with most generation in every connected part, or the part's first bus.
 
     Parameters
     ----------
@@ -114,7 +115,7 @@ def slack_buses(case: Case) -> Ints:
     Returns
     -------
     ndarray of int
-        Positions.
+        Positions of the buses.
     """
     count = len(case.bus.id)
     most = np.zeros(count)
@@ -126,7 +127,7 @@ def slack_buses(case: Case) -> Ints:
 
 
 def susceptances(case: Case) -> Floats:
-    """Active power by angle across each branch, in the direct-current approximation.
+    """Return each branch's active power per angle across it, in the direct-current approximation.
 
     Parameters
     ----------
@@ -141,7 +142,7 @@ def susceptances(case: Case) -> Floats:
 
 
 def _reactance(case: Case) -> Floats:
-    """Reactances, of at least a thousandth of the impedance: a cable may have none."""
+    """Return reactances, at least a thousandth of the impedance, since some cables have 0."""
     branch = case.branch
     least = 1e-3 * np.hypot(branch.r, branch.x)
     return np.where(np.abs(branch.x) < least, least, branch.x)
@@ -160,15 +161,15 @@ def connected_parts(case: Case) -> Ints:
 
 
 def transfer(case: Case, buses: Ints | None = None, branches: Ints | None = None) -> Floats:
-    """Flows on branches for power injected at one bus and taken out at the first one.
+    """Return flows on branches per unit of power injected at a bus and taken out at the first bus.
 
-    In the direct-current approximation: flows follow reactances alone.
+    This is the direct-current approximation, in which flows depend on reactances only.
 
     Parameters
     ----------
     case : Case
     buses, branches : ndarray of int, optional
-        Rows of a connected part of the network; all if omitted.
+        Positions of a connected part's buses and branches; all if omitted.
 
     Returns
     -------
@@ -187,6 +188,6 @@ def transfer(case: Case, buses: Ints | None = None, branches: Ints | None = None
 
 
 def _rows(values: NDArray[np.float64], columns: Ints, width: int) -> sp.csr_array:
-    """Matrix with one entry per row."""
+    """Return a sparse matrix with one entry per row, in the given columns."""
     rows = np.arange(len(values))
     return sp.csr_array((values, (rows, columns)), shape=(len(values), width))

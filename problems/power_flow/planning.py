@@ -17,7 +17,7 @@ from .options import DELTA, EPSILON, PERTURB, STEP_DELTA
 from .private import PrivateData
 from .study import PowerFlow, power_flow
 
-# Methods by their names on the command line, with the settings that they take.
+# Methods by their names on the command line, with the names of their settings.
 _METHODS: dict[str, tuple[Callable[..., dp.Algorithm], tuple[str, ...]]] = {
     "linearized": (dp.LinearizedADMM, ("penalty", "step", "local_updates", "perturb")),
     "admm": (dp.ADMM, ("penalty",)),
@@ -26,15 +26,15 @@ _METHODS: dict[str, tuple[Callable[..., dp.Algorithm], tuple[str, ...]]] = {
 
 
 def objective_of(options: argparse.Namespace) -> Objective:
-    """The objective: what is named, or the default of the model."""
+    """Return the objective: the named one, or the default of the model."""
     return options.objective or ("shed" if options.model == "soc" else "cost")
 
 
 def private_of(options: argparse.Namespace) -> PrivateData | None:
-    """The data that are private.
+    """Return the kind of private data.
 
-    By default loads, but with ``--model soc --objective cost`` nothing unless
-    ``--violation-probability`` says how surely loads are covered.
+    By default loads are private. With ``--model soc --objective cost``, no data are private unless
+    ``--violation-probability`` is given, which states how surely loads are covered.
     """
     if options.private is not None:
         return None if options.private == "nothing" else options.private
@@ -43,7 +43,7 @@ def private_of(options: argparse.Namespace) -> PrivateData | None:
 
 
 def study_of(options: argparse.Namespace) -> PowerFlow:
-    """The network and the problem that the options describe.
+    """Return the network and the problem that the options describe.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def study_of(options: argparse.Namespace) -> PowerFlow:
 
 
 def plan_of(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
-    """The plan that the options describe; what they leave open is chosen as in `Problem.plan`.
+    """Return the plan that the options describe; omitted options are chosen by `Problem.plan`.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def released(study: PowerFlow, options: argparse.Namespace) -> bool:
 
 
 def _algorithm(options: argparse.Namespace) -> dp.Algorithm | None:
-    """The method that is named, or the one that other options are for; None to have it chosen."""
+    """Return the named method, or the one that other options belong to; None if it is open."""
     given: dict[str, Any] = _given(
         penalty=options.penalty,
         step=None if options.step is None else _step(options.step),
@@ -141,14 +141,14 @@ def _algorithm(options: argparse.Namespace) -> dp.Algorithm | None:
 
 
 def _given(**values: object) -> dict[str, object]:
-    """Those that were given; the method fills in the others."""
+    """Return the settings that are not None; the method has defaults for all others."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _privacy(
     options: argparse.Namespace,
 ) -> tuple[dp.Gaussian | dp.Laplace | str | None, float | None, float | None]:
-    """Mechanism and total budget from the options."""
+    """Return mechanism, epsilon and delta from the options."""
     if options.perturb == "none":
         if (options.epsilon, options.delta, options.release_epsilon) != (None, None, None):
             raise dp.PrivacyError(

@@ -1,6 +1,6 @@
-"""Prices of released problems: at every bus, of congestion, in bills, and how firm they are.
+"""Marginal prices at every bus, bills, congestion rent, and how stable prices are under noise.
 
-Everything here is a function of released values, hence post-processing.
+All results are functions of released values, hence post-processing.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """Marginal prices of active power, and the money that they move.
+    """Marginal prices of active power, and the payments at these prices.
 
     Attributes
     ----------
     price : ndarray, shape (buses, hours)
-        In $/MWh: the cost of one more megawatt of load at a bus.
+        Cost of one more megawatt of load at a bus, in $/MWh.
     load : ndarray, shape (buses, hours)
         Loads that the point serves, in MW.
     paid : ndarray, shape (buses,)
@@ -37,9 +37,9 @@ class Prices:
     shunts : float
         Bills of shunts over all hours, in $.
     stable : ndarray, shape (buses, hours), or None
-        Share of simulated releases that keep a price, see `prices`.
+        Share of simulated releases with an unchanged price, see `prices`.
     tolerance : float or None
-        Relative change up to which a price is kept.
+        Largest relative change of a price that counts as unchanged.
     """
 
     price: Floats
@@ -55,12 +55,12 @@ class Prices:
     def rent(self) -> float:
         """Congestion rent in $: bills less payments.
 
-        In models with losses, it holds what their lines earn beyond these, too.
+        In models with losses, it includes the marginal value of losses beyond their cost.
         """
         return float(self.paid.sum() + self.shunts - self.earned.sum() - self.stored)
 
     def as_dict(self) -> dict[str, object]:
-        """Return the numbers, for a file."""
+        """Return the numbers as a dictionary, for a file."""
         return {
             "dollars_per_mwh": self.price.tolist(),
             "loads_pay": float(self.paid.sum()),
@@ -96,13 +96,14 @@ def prices(
     Parameters
     ----------
     study : PowerFlow
-        With the objective "cost" and exact balance. Its variables must hold the values of the run.
+        Study with the objective "cost" and exact balance. Its variables must hold the values of the
+        run.
     result : dp.Result
     draws : int
-        Releases that are simulated, around the released data, to see how firm prices are; with 0
-        none.
+        Number of simulated releases around the released data, which measure the stability of
+        prices.
     tolerance : float
-        Relative change up to which a price is kept.
+        Largest relative change of a price that counts as unchanged.
 
     Returns
     -------
@@ -111,9 +112,9 @@ def prices(
     Raises
     ------
     dp.ModelError
-        The study has no balance that holds exactly.
+        If the study has no exact balance.
     dp.PrivacyError
-        The run has no prices; see `Solution.dual`.
+        If the run has no prices; see `Solution.dual`.
     """
     if not study.balance:
         raise dp.ModelError(

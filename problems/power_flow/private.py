@@ -24,7 +24,7 @@ PrivateData = Literal["loads", "profiles", "bids", "capacities"]
 def private_loads(
     load: Floats, name: str, change: Adjacency, proxy: Floats | None = None
 ) -> cp.Expression:
-    """Return private loads; a constant where there are none.
+    """Return private loads as an expression; an empty constant for a zone without loads.
 
     Parameters
     ----------
@@ -33,8 +33,9 @@ def private_loads(
     name : str
         Name of the zone.
     change : dp.Within or dp.Rows
+        Adjacency of the loads.
     proxy : ndarray, optional
-        Public loads of the same kind.
+        Public loads of this shape.
     """
     if not len(load):
         return cp.Constant(load)
@@ -51,10 +52,11 @@ def private_profiles(
     nominal : ndarray, shape (buses, quantities)
         Nominal values in per unit.
     factors : ndarray, shape (buses, hours) or (1, hours)
-        A row for every bus, or one for all.
+        Factors: one row per bus, or one row for all buses.
     name : str
         Name of the zone.
     change : dp.Within or dp.Rows
+        Adjacency of the factors.
 
     Returns
     -------
@@ -84,7 +86,7 @@ def private_bids(
     name : str
         Name of the zone.
     change : dp.Within or dp.Rows
-        Change of coefficients, as shares of the highest marginal cost of all generators.
+        Adjacency of coefficients, in shares of the highest marginal cost of all generators.
     """
     chosen = generators[case.gen.kind[generators] == "gen"]
     if not len(chosen):
@@ -101,7 +103,7 @@ def private_bids(
 def private_capacities(
     model: Model, case: Case, zone: int, generators: Ints, name: str, change: Adjacency
 ) -> list[cp.Constraint]:
-    """Return the limits of a zone with the largest power of its generators private.
+    """Return the limits of a zone, with the capacities of its generators private.
 
     Parameters
     ----------
@@ -113,7 +115,7 @@ def private_capacities(
     name : str
         Name of the zone.
     change : dp.Within or dp.Rows
-        Change in per unit.
+        Adjacency of capacities, in per unit.
     """
     limited = (case.gen.kind[generators] == "gen") & np.isfinite(case.gen.pmax[generators])
     chosen = generators[limited]

@@ -25,7 +25,7 @@ _REMEDY = (
     "every hour."
 )
 DAY: Floats = 0.75 + 0.2 * np.sin(np.pi / 12 * (np.arange(24) - 8))
-"""Factors of a made-up day: lowest at 2, highest at 14 o'clock."""
+"""Factors of a synthetic day: lowest at 2, highest at 14 o'clock."""
 
 _ALL, _HOUR = "all", "hour"
 
@@ -37,9 +37,9 @@ def read_profiles(source: Floats | str | Path | None, case: Case, hours: int) ->
     ----------
     source : ndarray, str, Path or None
         "day" for `DAY`, repeated; an array of shape (hours,) or (buses, hours); or the path of a
-        CSV file with a row for every hour. Its header has bus ids, and perhaps ``all`` for buses
-        without a column of their own, whose factors are else 1; a column ``hour`` is not read.
-        None: 1 everywhere.
+        CSV file with a row for every hour. Its header has bus ids. A column ``all`` is for all
+        buses without a column, which otherwise get the factor 1. A column ``hour`` is ignored. None
+        gives 1 everywhere.
     case : Case
     hours : int
 
@@ -51,7 +51,7 @@ def read_profiles(source: Floats | str | Path | None, case: Case, hours: int) ->
     Raises
     ------
     CaseError
-        The file cannot be read, or factors are missing or no numbers.
+        If the file cannot be read, or factors are missing or not finite numbers.
     """
     count = len(case.bus.id)
     if source is None:
@@ -109,7 +109,7 @@ def _number(path: Path, row: list[str], at: int, header: list[str]) -> float:
     except (ValueError, IndexError):
         value = np.nan
     if len(row) != len(header) or not np.isfinite(value):
-        # The factor is not shown: it may be that of a private load.
+        # The error does not show the factor, which may belong to a private load.
         raise CaseError(
             f"{path.name}: a row is no list of {len(header)} finite numbers, one for each column. "
             f"{_REMEDY}"
@@ -124,14 +124,14 @@ class PypsaNetwork:
     Attributes
     ----------
     case : Case
-        With the mean load of the hours.
+        Network with the mean loads of the hours.
     profiles : ndarray, shape (buses, hours)
         Factors on these loads.
     availability : ndarray, shape (generators, hours)
         Share of its largest power that a generator may use.
     storage : tuple of Store
-        Storage units and stores, with one efficiency for both directions that keeps what is left of
-        energy after both.
+        Storage units and stores; one efficiency for both directions gives the network's efficiency
+        of a full cycle.
     bus : dict of int
         Ids of the buses by name.
     """
@@ -156,7 +156,7 @@ def read_pypsa(source: Any, *, hours: int = 24, first: int = 0) -> PypsaNetwork:
     hours : int
         Number of snapshots.
     first : int
-        Position of the first of them.
+        Position of the first snapshot.
 
     Returns
     -------
@@ -165,13 +165,13 @@ def read_pypsa(source: Any, *, hours: int = 24, first: int = 0) -> PypsaNetwork:
     Raises
     ------
     CaseError
-        The network cannot be read, or has what a case cannot hold: buses of other carriers than
-        electricity, lines of DC grids, links with more than two buses.
+        If the network cannot be read, or has elements that a case cannot hold: buses of carriers
+        other than electricity, lines of DC grids, links with more than two buses.
 
     Warns
     -----
     CaseWarning
-        For everything that is taken otherwise than the network says.
+        For all data that are changed or ignored.
     """
     made = from_pypsa(source, hours, first)
     case = case_of(replace(checked_tables(made.fields, made.name), notes=made.notes))
@@ -181,7 +181,7 @@ def read_pypsa(source: Any, *, hours: int = 24, first: int = 0) -> PypsaNetwork:
         Store(number, power, energy, efficiency, start)
         for number, power, energy, efficiency, start in made.storage
     )
-    # Ends of links are generators too, behind the others.
+    # Ends of links are generators too, after all others.
     links = np.ones((len(case.gen.pmax) - len(made.availability), hours))
     available = np.concatenate((made.availability, links))
     return PypsaNetwork(case, made.profiles, available, stores, made.bus)

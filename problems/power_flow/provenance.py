@@ -1,4 +1,4 @@
-"""Origin of a stored result: all that computing it again needs, and nothing private."""
+"""Provenance of a stored result: all that is needed to recompute it, and nothing private."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .case import Case
 from .hours import Flexible, Store
 from .zones import Zones
 
-# Where results go, and what is shown of them, does not change them.
+# Options that choose where results are written and shown; they do not change results.
 _OUTPUT = frozenset(
     {"json", "plot", "format", "tables", "table_format", "set_points", "quiet", "ledger", "over"}
 )
@@ -23,7 +23,7 @@ _PRIVATE = frozenset({"pd", "qd"})
 def provenance(
     options: argparse.Namespace, case: Case, plan: dp.Plan | None, zones: Zones
 ) -> dict[str, object]:
-    """Inputs, versions, the plan's fingerprint and a digest of the network.
+    """Return inputs, versions, the plan's fingerprint and a digest of the network.
 
     Parameters
     ----------
@@ -37,9 +37,9 @@ def provenance(
     Returns
     -------
     dict
-        ``inputs`` are options by their names, ``network`` the digest of `network_digest`,
-        ``zone_map`` that of the map from buses to zones. ``plan`` has the settings that no option
-        names, and ``commit`` that of `commit`.
+        ``inputs`` has options by their names, ``network`` the digest of `network_digest`, and
+        ``zone_map`` a digest of the map from buses to zones. ``plan`` has the settings that no
+        option names, and ``commit`` the result of `commit`.
     """
     return {
         "inputs": {
@@ -65,7 +65,7 @@ def provenance(
 
 
 def _plain(value: object) -> object:
-    """An option's value as it is written."""
+    """Return an option's value as it is written on the command line."""
     if isinstance(value, Store):
         return f"{value.bus}:{value.power!r}:{value.energy!r}"
     if isinstance(value, Flexible):
@@ -77,7 +77,7 @@ def _plain(value: object) -> object:
 
 
 def network_digest(case: Case) -> str:
-    """SHA-256 of the network without its loads, which a digest would give away.
+    """Return the SHA-256 digest of the network without its loads, which a digest would reveal.
 
     Parameters
     ----------

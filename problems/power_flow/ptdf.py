@@ -1,10 +1,10 @@
 """The direct-current approximation without angles, by power transfer distribution factors (PTDF).
 
-Net injections of buses take the place of angles: the flow on a branch is a public matrix times the
-injections of the whole network. A zone shares its injections, or if these are more numbers, its
-contributions to the flows that other zones limit, and its total. If few flows are limited, these
-are fewer numbers than the angles at the borders of zones. `models.PtdfModel` puts the terms
-together.
+Net injections of buses replace angles: the flow on a branch is a public matrix times the injections
+of the whole network. A zone shares either its injections, or its total injection and its
+contributions to the flows that other zones limit, if these are fewer numbers. With few limited
+flows, these are also fewer numbers than the angles at the borders of zones. `models.PtdfModel`
+combines the terms.
 """
 
 from __future__ import annotations
@@ -34,33 +34,32 @@ Form = Literal["angles", "ptdf"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Below this a factor is a rounding error.
+# Factors below this are rounding errors.
 _NONE = 1e-12
 _NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """Factors of the flows that zones limit, and what each zone shares for them.
+    """Factors of the limited flows, and the numbers that each zone shares for them.
 
-    Pairs of buses that branches join stand for their branches, whose flows follow from the angle
-    across the pair. The flow of a pair is that of its strongest branch without a phase shift.
+    Pairs of buses stand for the branches that join them, whose flows follow from the angle across
+    the pair. The flow of a pair is the flow of its strongest branch without a phase shift.
 
     Attributes
     ----------
     limited : tuple of ndarray of int
-        Pairs whose flow each zone keeps within `low` and `high`.
+        Pairs with flows that a zone limits by `low` and `high`, for each zone.
     used : tuple of ndarray of int
-        Pairs whose flow is in the limits of each zone, with those after outages.
+        Pairs with flows in any limit of a zone, also after outages, for each zone.
     factors : dict of int to ndarray, shape (buses,)
-        Flow of a pair for injections.
+        Flow of a pair per unit of injection at each bus.
     shifted, weight, low, high : ndarray, shape (pairs,)
-        Flow that phase shifters cause, largest susceptance, and limits of flows, in per unit.
+        Flow from phase shifters, largest susceptance, and limits of flows, in per unit.
     sends : tuple of ndarray of int
-        Pairs to whose flow each zone sends its contribution; none where it sends injections.
+        Pairs for which a zone sends its contribution to the flow; empty if it sends injections.
     totals : tuple of ndarray of int
-        Connected parts to which each zone sends its total injection; none where it sends
-        injections.
+        Connected parts for which a zone sends its total injection; empty if it sends injections.
     first : ndarray of int, shape (zones,)
         Position of each zone's first contribution; its totals follow its contributions.
     count : int
@@ -118,11 +117,11 @@ def ptdf_variables(
     Parameters
     ----------
     case : Case
-        Limits of its branches say which flows zones share; see `dc.read_monitored`.
+        Network; zones share the flows that its branch limits need, see `dc.read_monitored`.
     zones : Zones
     hours : int
     outages : ndarray of int
-        Positions of branches, as of `dc.read_outages`.
+        Positions of branches, as `dc.read_outages` returns them.
     """
     exchange = _exchange(case, zones, outages)
     return PtdfVariables(
@@ -143,8 +142,8 @@ def ptdf_flows(
     case, zones, x
         Network, partition and the variables declared for them.
     zone : int
-        Index of the zone in ``zones.names`` that needs the flows. Flows that are not in its limits
-        take the injections of all zones.
+        Index in ``zones.names`` of the zone that needs the flows. For flows that are not in its
+        limits, the expression uses the injections of all zones.
     branches : ndarray of int
         Positions.
 
@@ -160,7 +159,7 @@ def ptdf_flows(
 
 
 def ptdf_delivered(case: Case, zones: Zones, x: PtdfVariables, zone: int) -> cp.Expression:
-    """Return what the buses of a zone get: generation less shunts and injections.
+    """Return the power that arrives at a zone's loads: generation less shunts and injections.
 
     Parameters
     ----------
@@ -187,10 +186,10 @@ def ptdf_limits(
     outages: Ints = _NO_ROWS,
     rating: float = 1.0,
 ) -> list[cp.Constraint]:
-    """Return limits of flows and angles of a zone, what it sends, and balances that it keeps.
+    """Return constraints of a zone: limits, definitions of its sent numbers, and its balances.
 
-    Limits on angles at the default of 60 degrees are left out: they would make zones share the
-    flows of all branches.
+    Limits on angles at the default of 60 degrees are omitted, since zones would have to share the
+    flows of all branches for them.
 
     Parameters
     ----------
@@ -249,7 +248,7 @@ def ptdf_angles(case: Case, x: PtdfVariables) -> Floats:
 
 
 def shared_numbers(case: Case, zones: Zones, form: Form, outages: Ints = _NO_ROWS) -> int:
-    """Return how many numbers of an hour two or more zones share.
+    """Return the count of numbers per hour that two or more zones share.
 
     Parameters
     ----------
@@ -281,7 +280,7 @@ def shared_numbers(case: Case, zones: Zones, form: Form, outages: Ints = _NO_ROW
 def _pair_flows(
     case: Case, zones: Zones, x: PtdfVariables, zone: int, pairs: Ints
 ) -> cp.Expression:
-    """Flows of pairs, of shape (pairs, hours)."""
+    """Return the flows of pairs for a zone, shape (pairs, hours)."""
     exchange, hours = x.exchange, x.power.shape[1]
     flow: cp.Expression = cp.Constant(hourly(exchange.shifted[pairs], hours))
     if not np.isin(pairs, exchange.used[zone]).all():  # of all zones
@@ -302,7 +301,7 @@ def _pair_flows(
 
 
 def _factors(case: Case, weight: Floats, pairs: Ints) -> Floats:
-    """Flows of pairs for injections, of shape (pairs, buses)."""
+    """Return the flows of pairs per unit of injection, shape (pairs, buses)."""
     count = len(case.bus.id)
     ends = incidence(case.pairs.first[pairs], count) - incidence(case.pairs.second[pairs], count)
     factors = weight[pairs, None] * angles_for(case, ends.toarray())[0].T
@@ -311,14 +310,14 @@ def _factors(case: Case, weight: Floats, pairs: Ints) -> Floats:
 
 
 def _shift_injections(case: Case) -> Floats:
-    """Injections with the effect of phase shifters on angles."""
+    """Return the injections that would change angles as phase shifters do."""
     count, branch = len(case.bus.id), case.branch
     ends = incidence(branch.from_bus, count) - incidence(branch.to_bus, count)
     return ends @ (susceptances(case) * branch.shift)
 
 
 def _exchange(case: Case, zones: Zones, outages: Ints) -> Exchange:
-    """Quantities that zones share for the limits of a network."""
+    """Return the factors, and the numbers that zones share, for the limits of a network."""
     pairs, many = case.pairs, len(zones.names)
     weight = np.zeros(len(pairs.first))
     np.maximum.at(weight, pairs.of_branch, np.abs(susceptances(case)))
@@ -366,7 +365,7 @@ def _exchange(case: Case, zones: Zones, outages: Ints) -> Exchange:
 
 
 def _angle_limits(case: Case) -> tuple[Floats, Floats]:
-    """Limits across pairs that ratings and angle limits of their branches make, or infinite."""
+    """Return limits on angles across pairs, from ratings and angle limits; infinite without any."""
     pairs, branch, widest = case.pairs, case.branch, np.radians(WIDEST)
     low = np.where(pairs.angmin > -widest, pairs.angmin, -np.inf)
     high = np.where(pairs.angmax < widest, pairs.angmax, np.inf)

@@ -1,9 +1,9 @@
-"""Private optimal power flow as Dvorkin and others publish it, beside what is derived here.
+"""Private optimal power flow as published by Dvorkin and others, compared with dpcvx.
 
-Two papers, each with its mechanism as a comparator that has no guarantee of ours:
+The mechanisms of two papers serve as comparators; dpcvx states no guarantee for them:
 
 * Dvorkin, Fioretto, Van Hentenryck, Pinson, Kazempour (IEEE Transactions on Power Systems, 2021):
-  a feeder whose generators answer Gaussian noise by affine policies (`affine_policies`);
+  a feeder with generators that respond to Gaussian noise by affine policies (`affine_policies`);
 * Dvorkin, Van Hentenryck, Kazempour, Pinson (CDC 2020): consensus ADMM with an agent at every bus
   and Laplace noise that is drawn once (`BusAgents`).
 
@@ -40,11 +40,11 @@ from .physics import incidence
 
 Floats = NDArray[np.float64]
 
-# Of the first paper's code: change of a load as a share of it, reactive power of a generator per
-# active power, probabilities to break limits of generation, voltage and flow, and the share of
-# worst costs that CVaR averages.
+# Constants of the first paper's code: protected change of a load as a share of it; reactive power
+# per active power of a generator; probabilities of violating limits of generation, voltage and
+# flow; share of worst costs that CVaR averages.
 CHANGE, REACTIVE, BROKEN, WORST = 0.1, 0.5, (0.01, 0.02, 0.10), 0.1
-# A polygon with 12 sides in the circle of apparent power: ``a p + b q <= c s``.
+# Polygon with 12 sides inside the circle of apparent power: ``a p + b q <= c s``.
 _SIDES = (
     (1.0, 0.2679, 1.0),
     (1.0, 1.0, 1.366),
@@ -75,7 +75,7 @@ class Feeder:
     lowest, highest : ndarray, shape (buses,)
         Bounds on squared voltages.
     below : ndarray, shape (buses, buses)
-        1 where the second bus is fed by the line into the first.
+        1 if the line into the first bus feeds the second bus, else 0.
     resistance, reactance : ndarray, shape (buses, buses)
         Resistance and reactance of the path that two buses share.
     """
@@ -95,7 +95,7 @@ class Feeder:
 
     @property
     def radius(self) -> Floats:
-        """Change of each load that stays hidden, in MW."""
+        """Protected change of each load, in MW."""
         return CHANGE * self.active
 
     @property
@@ -110,12 +110,12 @@ def read_feeder(folder: str | Path) -> Feeder:
     Parameters
     ----------
     folder : str or Path
-        Such as ``testcase/feeder15`` of github.com/wdvorkin/DP_CC_OPF.
+        Folder, such as ``testcase/feeder15`` of github.com/wdvorkin/DP_CC_OPF.
 
     Raises
     ------
     CaseError
-        A file or a column is missing, or the lines are not those of a tree.
+        If a file or a column is missing, or the lines do not form a tree.
     """
     nodes = _column_file(folder, "nodes.csv", ("index", "d_P", "d_Q", "v_max", "v_min"))
     lines = _column_file(folder, "lines.csv", ("node_f", "node_t", "r", "x", "s_max"))
@@ -160,7 +160,7 @@ def read_feeder(folder: str | Path) -> Feeder:
 
 
 def _column_file(folder: str | Path, name: str, needed: tuple[str, ...]) -> dict[str, Floats]:
-    """Columns of a file by name."""
+    """Return the columns of a CSV file, by name."""
     text = content(
         Path(folder) / name, name, CaseError, "Give the folder of a feeder of DP_CC_OPF."
     ).decode("utf-8-sig")
@@ -176,12 +176,12 @@ def _column_file(folder: str | Path, name: str, needed: tuple[str, ...]) -> dict
 
 @dataclass(frozen=True, eq=False)
 class Policies:
-    """Set points that answer noise, as planned before the noise is drawn.
+    """Affine policies: set points as functions of noise, planned before the noise is drawn.
 
     Attributes
     ----------
     cost, std, worst : float
-        Expected cost in $/h, its standard deviation, and the mean of the worst tenth.
+        Expected cost in $/h, its standard deviation, and the mean of the worst tenth of costs.
     power : ndarray, shape (buses,)
         Expected generation in MW.
     response : ndarray, shape (buses, buses)
@@ -201,8 +201,8 @@ class Policies:
 def affine_policies(feeder: Feeder, noise: Floats, *, averse: bool = False) -> Policies:
     """Return the chance-constrained dispatch of the first paper.
 
-    A normal variable for each line is taken up by generators below the line, and returned by those
-    above, the root among them. So the flow of line l has at least the standard deviation
+    For each line, generators below the line add a normal variable, and generators above it,
+    including the root, subtract it. So the flow of line l has at least the standard deviation
     ``noise[l]``.
 
     Parameters
@@ -211,12 +211,12 @@ def affine_policies(feeder: Feeder, noise: Floats, *, averse: bool = False) -> P
     noise : ndarray, shape (buses,)
         Standard deviations in MW; zeros for the optimum without noise.
     averse : bool
-        Minimize the mean of the worst tenth of costs, not the expected cost.
+        Whether to minimize the mean of the worst tenth of costs, in place of the expected cost.
 
     Raises
     ------
     dp.SolverError
-        No policies keep the limits.
+        If no policies satisfy the limits.
     """
     price, most, _ = feeder.root
     buses = len(noise)
@@ -272,7 +272,7 @@ def affine_policies(feeder: Feeder, noise: Floats, *, averse: bool = False) -> P
 
 
 def _value(expression: cp.Expression) -> Floats:
-    """The value of an expression after a solve."""
+    """Return the value of an expression after a solve."""
     return np.asarray(expression.value, dtype=np.float64)
 
 
@@ -290,7 +290,7 @@ def private_feeder(feeder: Feeder) -> tuple[dp.Problem, cp.Variable]:
     Returns
     -------
     problem : dp.Problem
-        The objective is the cost less that of serving every load from the root.
+        Problem whose objective is the cost less the cost of serving every load from the root.
     power : cp.Variable, shape (buses,)
         Generation in MW.
     """
@@ -338,10 +338,11 @@ class BusAgents:
     power : ndarray, shape (buses,)
         Largest generation in MW; 0 at buses that shed load instead.
     neighbors : tuple of ndarray of int
-        Buses whose angles each agent has, the reference bus left out.
+        Buses whose angles each agent has, without the reference bus.
     coefficients : tuple of ndarray
-        b of each agent, in MW per hundredth of a radian.
+        Coefficients b of each agent, in MW per hundredth of a radian.
     penalty : float
+        ADMM penalty.
     """
 
     load: Floats
@@ -362,13 +363,14 @@ class BusAgents:
         return self.penalty / float(self.coefficients[bus] @ self.coefficients[bus])
 
     def update(self, bus: int, target: Floats, load: float, most: float) -> tuple[Floats, float]:
-        """Return the angles and y of an agent.
+        """Return the updated angles and y of an agent.
 
         Parameters
         ----------
         bus : int
+            Position of the agent's bus.
         target : ndarray
-            Consensus plus multipliers over the penalty.
+            Consensus angles plus multipliers over the penalty.
         load : float
             Load in MW.
         most : float
@@ -384,9 +386,10 @@ class BusAgents:
         return float(self.power[bus]) or load
 
     def pair_sensitivity(self, bus: int) -> Floats:
-        """Return how far a pair of solves moves each angle: the sensitivity of the paper's code.
+        """Return the change of each angle between two solves: the sensitivity of the paper's code.
 
-        The pair has the whole load and 90 % of it, consensus and multipliers 0, and no upper bound.
+        The solves have the whole load and 90 % of it, consensus and multipliers of 0, and no upper
+        bound.
         """
         nothing, load = np.zeros(len(self.neighbors[bus])), float(self.load[bus])
         whole, less = (
@@ -395,7 +398,7 @@ class BusAgents:
         return np.abs(whole - less)
 
     def worst_sensitivity(self, bus: int) -> Floats:
-        """Return how far the same change moves each angle where y is at a bound."""
+        """Return the change of each angle for a 10 % change of the load, if y is at a bound."""
         b = self.coefficients[bus]
         return CHANGE * self.load[bus] * np.abs(b) / (b @ b)
 
@@ -435,7 +438,7 @@ def bus_agents(case: Case, shedding: float = 10.0) -> BusAgents:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Messages that all agents saw in a run of consensus ADMM, and its end.
+    """Messages that all agents received in a run of consensus ADMM, and its final values.
 
     Attributes
     ----------
@@ -470,11 +473,13 @@ def static_noise(
     ----------
     agents : BusAgents
     epsilon : float or None
-        Noise has scale ``pair_sensitivity / epsilon``; None for no noise.
+        Epsilon that scales noise by ``pair_sensitivity / epsilon``; None for no noise.
     rounds : int
+        Largest number of rounds.
     seed : int
+        Noise seed.
     tolerance : float
-        The run ends where the residual is below.
+        Residual below which the run ends.
     """
     rng, buses = np.random.default_rng(seed), len(agents.load)
     noise = [
@@ -515,11 +520,11 @@ def static_noise(
 
 
 def read_load(agents: BusAgents, trace: Trace, bus: int) -> float | None:
-    """Compute a load from a trace exactly, whatever its noise was.
+    """Compute a load from a trace exactly, for any value of its noise.
 
-    Noise that is the same in all rounds cancels from differences of them. While y is between its
-    bounds, differences say nothing about the load. At a bound they do: there y is the bound, which
-    is public for a generator, and leaves a net power of 0 for a load.
+    Noise that is equal in all rounds cancels in differences of rounds. Between two rounds with y
+    within its bounds, the difference does not depend on the load. With y at a bound it does: the
+    bound is public for a generator, and for shed load it leaves a net power of 0.
 
     Parameters
     ----------
@@ -531,7 +536,7 @@ def read_load(agents: BusAgents, trace: Trace, bus: int) -> float | None:
     Returns
     -------
     float or None
-        In MW; None if y was never at its upper bound, or never between its bounds.
+        Load in MW; None if y was never at its upper bound, or never between its bounds.
     """
     b, stiffness = agents.coefficients[bus], agents.stiffness(bus)
     net, pulled = trace.released[bus] @ b, trace.targets[bus] @ b
@@ -597,7 +602,7 @@ def feeder_table(feeder: Feeder, epsilon: float, delta: float, seeds: int) -> st
 
 
 def bus_table(agents: BusAgents, epsilon: float, seeds: int) -> str:
-    """Return what the second paper's mechanism costs, and which loads its traces show, as text.
+    """Return a table of the second paper's mechanism: costs, and the number of revealed loads.
 
     Parameters
     ----------
@@ -625,20 +630,21 @@ def bus_table(agents: BusAgents, epsilon: float, seeds: int) -> str:
 
 
 def message_epsilon(agents: BusAgents, bus: int, epsilon: float) -> float:
-    """Return the privacy loss of one message of the second paper, where y is at a bound.
+    """Return the privacy loss (epsilon) of one message of the second paper, if y is at a bound.
 
     Parameters
     ----------
     agents : BusAgents
     bus : int
+        Position of the bus.
     epsilon : float
-        That its noise is scaled for, angle by angle.
+        Epsilon that scales the noise of each angle.
     """
     return epsilon * float(np.sum(agents.worst_sensitivity(bus) / agents.pair_sensitivity(bus)))
 
 
 def _traced(name: str, agents: BusAgents, trace: Trace) -> str:
-    """A row of `bus_table`."""
+    """Return a row of `bus_table`."""
     read = 0
     for bus in agents.loaded:
         load = read_load(agents, trace, int(bus))

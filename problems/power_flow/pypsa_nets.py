@@ -1,7 +1,7 @@
-"""PyPSA networks as the tables of a MATPOWER case: CSV folders, netCDF files, and the objects.
+"""Conversion of PyPSA networks (folders, netCDF files, objects) to tables of a MATPOWER case.
 
-PyPSA itself is not needed for folders, and netCDF4 alone for files. If a case cannot hold an
-element of the network, an error or a note names it.
+Folders need no further package, and netCDF files need only netCDF4, not PyPSA. If a case cannot
+hold an element of the network, an error or a note names it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 BASE_MVA = 100.0
-# Voltage limits in per unit where a network has none: PyPSA's optimal power flow has no voltages.
+# Default voltage limits in per unit, since PyPSA's optimal power flow has no voltages.
 VOLTAGES = (0.9, 1.1)
-# In megawatts: no limit.
+# Power in megawatts that stands for a missing limit.
 _NO_LIMIT = 1e9
 _SHOWN = 5
 _FOLDER = "Give a folder that n.export_to_csv_folder wrote, with buses.csv."
-# Values where a network has none; text where the default is text.
+# Defaults of missing values, by kind of element and column; their types are the columns' types.
 _DEFAULTS: dict[str, dict[str, float | str | bool]] = {
     "buses": {"v_nom": 1.0, "carrier": "AC", "v_mag_pu_min": 0.0, "v_mag_pu_max": np.inf},
     "loads": {"bus": "", "p_set": 0.0, "q_set": 0.0, "sign": -1.0, "active": True},
@@ -72,14 +72,14 @@ _DEFAULTS: dict[str, dict[str, float | str | bool]] = {
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """One kind of element of a network, those that are active."""
+    """The active elements of one kind in a network."""
 
     names: tuple[str, ...] = ()
     static: Mapping[str, Any] = field(default_factory=dict)  # columns of numbers or texts
     series: Mapping[str, Floats] = field(default_factory=dict)  # shape (elements, hours)
 
     def at_hours(self, column: str, hours: int) -> Floats:
-        """Values of a column in every hour, shape (elements, hours)."""
+        """Return the values of a column in every hour, shape (elements, hours)."""
         if column in self.series:
             return self.series[column]
         return np.repeat(np.asarray(self.static[column], dtype=np.float64)[:, None], hours, axis=1)
@@ -94,16 +94,17 @@ class Converted:
     fields : dict
         ``baseMVA`` and MATPOWER's matrices, with the mean load of the hours.
     name : str
+        Name of the network.
     notes : tuple of str
-        Notes on fields that are read otherwise than the network says, or not at all.
+        Notes on data that are changed or ignored.
     bus : dict of int
         Ids of the buses by name.
     profiles : ndarray, shape (buses, hours)
         Factors on the loads of `fields`.
     availability : ndarray, shape (generators, hours)
-        Largest power in each hour as a share of that in `fields`.
+        Largest power in each hour, as a share of the largest power in `fields`.
     storage : tuple of tuple
-        Bus id, power in MW, energy in MWh, efficiency, and share at the start.
+        Bus id, power in MW, energy in MWh, efficiency, and initial share of energy, for each.
     """
 
     fields: dict[str, Any]
@@ -116,12 +117,12 @@ class Converted:
 
 
 def is_pypsa(source: object) -> bool:
-    """Return whether it is a PyPSA network: an object, a folder with ``buses.csv``, or netCDF."""
+    """Return whether a source is a PyPSA network: object, folder with ``buses.csv``, or netCDF."""
     if isinstance(source, str | Path):
         path = Path(source)
         try:
             return path.suffix == ".nc" or (path / "buses.csv").is_file()
-        except OSError:  # a name that no file can have; readers of paths say so
+        except OSError:  # an invalid file name; the readers of files raise an error for it
             return False
     return hasattr(source, "export_to_csv_folder")
 
@@ -135,12 +136,12 @@ def from_pypsa(source: Any, hours: int = 1, first: int = 0) -> Converted:
     hours : int
         Number of snapshots.
     first : int
-        Position of the first of them.
+        Position of the first snapshot.
 
     Raises
     ------
     CaseError
-        The network cannot be read, or has what a case cannot hold.
+        If the network cannot be read, or has elements that a case cannot hold.
     """
     if isinstance(source, str | Path):
         path = Path(source)
@@ -170,7 +171,7 @@ _Raw = tuple[dict[str, dict[str, list[str]]], dict[tuple[str, str], dict[str, li
 
 
 def _from_folder(folder: Path) -> _Raw:
-    """Columns of each component, and of each series, as texts."""
+    """Return the columns of each component and of each series in a folder, as texts."""
     static, series = {}, {}
     for component in (*_DEFAULTS, "snapshots"):
         path = folder / f"{component}.csv"
@@ -194,7 +195,7 @@ def _columns(path: Path) -> dict[str, list[str]]:
 
 
 def _from_netcdf(path: Path) -> _Raw:
-    """The same from a file that ``n.export_to_netcdf`` wrote."""
+    """Return the columns of each component and series in a file of ``n.export_to_netcdf``."""
     try:
         library = importlib.import_module("netCDF4")
     except ImportError:
@@ -244,7 +245,7 @@ def _from_netcdf(path: Path) -> _Raw:
 
 
 def _has_types(static: dict[str, dict[str, list[str]]]) -> bool:
-    """Return whether impedances are those of standard types, without numbers in the file."""
+    """Return whether an impedance is given only by a standard type, without a number."""
     for kind in ("lines", "transformers"):
         table = static.get(kind, {})
         for word, x in zip(table.get("type", ()), table.get("x", ("",) * 10**6), strict=False):
@@ -254,7 +255,7 @@ def _has_types(static: dict[str, dict[str, list[str]]]) -> bool:
 
 
 def _component(kind: str, raw: _Raw, steps: slice, where: str) -> Component:
-    """The active elements of a kind, with defaults for what is missing."""
+    """Return the active elements of a kind, with defaults for missing values."""
     static, series = raw
     table = static.get(kind, {"name": []})
     names = table["name"]
@@ -282,7 +283,7 @@ def _component(kind: str, raw: _Raw, steps: slice, where: str) -> Component:
 
 
 def _values(given: list[str] | None, default: float | str | bool, count: int, what: str) -> Any:
-    """Texts as an array of the kind of the default, which stands where there is none."""
+    """Return texts as an array of the default's type, with the default for missing values."""
     if given is None:
         given = [""] * count
     if isinstance(default, str):
@@ -294,7 +295,7 @@ def _values(given: list[str] | None, default: float | str | bool, count: int, wh
     try:
         numbers = np.array([float(value) if value else default for value in given], np.float64)
     except ValueError:
-        # The entry is not shown: it may be a private load.
+        # The error does not show the entry, which may be a private load.
         raise CaseError(f"{what} has an entry that is no number. Write one.") from None
     return np.where(np.isnan(numbers), default, numbers)
 
@@ -338,7 +339,7 @@ def _converted(
 
 
 def _ids(names: tuple[str, ...]) -> dict[str, int]:
-    """The numbers that the names are, counted from 1 where one is 0; else by order."""
+    """Return ids of buses by name: the names as numbers (plus 1 if one is 0), else their order."""
     if all(word.isascii() and word.isdigit() and str(int(word)) == word for word in names):
         numbers = [int(word) for word in names]
         return dict(zip(names, [n + (min(numbers) == 0) for n in numbers], strict=True))
@@ -389,7 +390,7 @@ def _listed(names: tuple[str, ...], chosen: Any) -> str:
 
 
 def _size(part: Component, column: str, name: str, notes: list[str]) -> Floats:
-    """Nominal sizes; those of extendable elements as they were optimized, where they were."""
+    """Return nominal sizes; extendable elements get their optimized sizes if they have these."""
     size = part.static[column].copy()
     extendable, optimal = part.static[f"{column}_extendable"], part.static[f"{column}_opt"]
     size[extendable & (optimal > 0)] = optimal[extendable & (optimal > 0)]
@@ -404,7 +405,7 @@ def _size(part: Component, column: str, name: str, notes: list[str]) -> Floats:
 def _buses(
     name: str, parts: Mapping[str, Component], ids: Mapping[str, int], hours: int, notes: list[str]
 ) -> tuple[Floats, Floats]:
-    """``bus``, and factors on its loads."""
+    """Return the matrix ``bus``, and factors on its loads."""
     buses, loads, shunts = (parts[kind] for kind in ("buses", "loads", "shunt_impedances"))
     count = len(buses.names)
     row = {number: at for at, number in enumerate(ids[word] for word in buses.names)}
@@ -453,7 +454,7 @@ def _buses(
 def _reference(
     parts: Mapping[str, Component], row: Mapping[int, int], ids: Mapping[str, int]
 ) -> int:
-    """The bus of the largest generator."""
+    """Return the row of the bus with the largest generator."""
     units = parts["generators"]
     if not units.names:
         return 0
@@ -463,7 +464,7 @@ def _reference(
 def _generators(
     name: str, units: Component, ids: Mapping[str, int], hours: int, notes: list[str]
 ) -> tuple[Floats, Floats, Floats]:
-    """``gen``, ``gencost``, and the share of the largest power that each hour allows."""
+    """Return ``gen``, ``gencost``, and the available share of the largest power in each hour."""
     size = np.minimum(_size(units, "p_nom", name, notes), _NO_LIMIT)
     share, least = units.at_hours("p_max_pu", hours), units.at_hours("p_min_pu", hours)
     most, lowest = share.max(axis=1, initial=-np.inf), least.min(axis=1, initial=np.inf)
@@ -500,7 +501,7 @@ def _generators(
 def _branches(
     name: str, parts: Mapping[str, Component], ids: Mapping[str, int], notes: list[str]
 ) -> Floats:
-    """``branch``: lines, then transformers."""
+    """Return the matrix ``branch``: lines, then transformers."""
     buses, lines, trafos = (parts[kind] for kind in ("buses", "lines", "transformers"))
     voltage = dict(zip(buses.names, buses.static["v_nom"].tolist(), strict=True))
     tables = []
@@ -520,7 +521,7 @@ def _branches(
             )
         table = np.zeros((len(part.names), 13))
         table[:, 0], table[:, 1] = (_positions(part, end, ids) for end in ("bus0", "bus1"))
-        # A rating of 0 is none for MATPOWER, and a line that carries nothing for PyPSA.
+        # A rating of 0 means no limit in MATPOWER, and a line without capacity in PyPSA.
         rated = np.minimum(size * part.static["s_max_pu"], _NO_LIMIT)
         table[:, 5], table[:, 10] = np.where(np.isfinite(size), np.maximum(rated, 1e-6), 0), 1
         table[:, 11] = np.maximum(part.static["v_ang_min"], -360)
@@ -564,7 +565,7 @@ def _branches(
 def _links(
     name: str, links: Component, ids: Mapping[str, int], hours: int, notes: list[str]
 ) -> tuple[Floats, Floats]:
-    """``dcline`` and ``dclinecost``: power that leaves bus0 arrives at bus1 by the efficiency."""
+    """Return ``dcline`` and ``dclinecost``: power from bus0 arrives at bus1 by the efficiency."""
     size = np.minimum(_size(links, "p_nom", name, notes), _NO_LIMIT)
     low, high, share = (
         links.at_hours(column, hours) for column in ("p_min_pu", "p_max_pu", "efficiency")
@@ -595,7 +596,7 @@ def _storage(
     length: list[float],
     notes: list[str],
 ) -> tuple[tuple[int, float, float, float, float], ...]:
-    """Storage units and stores, in hours of the length of a snapshot."""
+    """Return storage units and stores, with energies divided by the length of a snapshot."""
     stored = []
     units, stores = parts["storage_units"], parts["stores"]
     if not units.names and not stores.names:

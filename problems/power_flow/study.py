@@ -1,4 +1,4 @@
-"""Optimal power flow as a `dp.Problem`: one agent per zone, whose data are private."""
+"""Optimal power flow as a `dp.Problem` with one agent per zone, each with private data."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Arguments of `power_flow`, read and checked."""
+    """Arguments of `power_flow` after reading and checking."""
 
     case: Case
     zones: Zones
@@ -64,7 +64,7 @@ class Setting:
     objective: Objective
     private: PrivateData | None
     balance: Balance
-    factors: Floats  # on the loads, of shape (buses, hours), or (1, hours) for all buses
+    factors: Floats  # factors on the loads, shape (buses, hours), or (1, hours) for all buses
     load_scale: float
     stores: tuple[Store, ...]
     flexible: tuple[Flexible, ...]
@@ -77,11 +77,11 @@ class Setting:
     cuts: bool
     form: Form
     limits: Case  # the network with limits of monitored branches only
-    proxy: Floats | None  # public loads, shaped like those of the study
+    proxy: Floats | None  # public proxy loads, in the shape of `PowerFlow.load`
 
     @property
     def is_plain_soc(self) -> bool:
-        """Return whether the model is the relaxation of the file's loads, as `solution.central`."""
+        """Return whether the model equals `solution.central`: "soc" for the file's loads alone."""
         more = self.stores or self.flexible or len(self.outages) or self.availability is not None
         plain = self.factors.shape[1] == 1 and bool(np.all(self.factors == 1.0))
         return self.kind == "soc" and plain and not more
@@ -94,17 +94,18 @@ class PowerFlow:
     Attributes
     ----------
     setting : Setting
-        Arguments of `power_flow`; `case`, `zones`, `objective`, `private`, `load_scale` are among
-        them.
+        Arguments of `power_flow`, including `case`, `zones`, `objective`, `private`, `load_scale`.
     model : SocModel, DcModel, PtdfModel or DistFlowModel
+        Model of the network.
     storage : StorageVariables
+        Variables of storage.
     flexible : cp.Variable, shape (flexible loads, hours)
-        Power by which they are below their loads, in per unit.
+        Reductions of flexible loads, in per unit.
     load : ndarray, shape (buses, quantities, hours)
         True loads in per unit: active ones, and reactive ones if the model has them.
     balance : tuple of cp.Constraint
-        With the objective "cost" and exact balance, that of each zone, of shape (own buses,
-        quantities * hours), whose dual values are prices; else empty.
+        Balance of each zone, of shape (own buses, quantities * hours), whose dual values are
+        prices, for the objective "cost" with exact balance; else empty.
     problem : dp.Problem
         One agent per zone, named ``zone <label>``.
     """
@@ -124,7 +125,7 @@ class PowerFlow:
 
     @property
     def zones(self) -> Zones:
-        """Its partition."""
+        """The partition of the network into zones."""
         return self.setting.zones
 
     @property
@@ -134,7 +135,7 @@ class PowerFlow:
 
     @property
     def private(self) -> PrivateData | None:
-        """The data that are private."""
+        """Kind of private data; None if no data are private."""
         return self.setting.private
 
     @property
@@ -149,13 +150,13 @@ class PowerFlow:
 
     @property
     def variables(self) -> Any:
-        """Variables of the model; with "soc" over several hours a tuple of them."""
+        """Variables of the model; with "soc" and several hours, a tuple with those of each hour."""
         x = self.model.x
         return x[0] if isinstance(x, tuple) and len(x) == 1 else x
 
     @property
     def shared_numbers(self) -> dict[Form, int]:
-        """Numbers that two or more zones share in each form of "dc", over all hours."""
+        """Count of numbers that two or more zones share, over all hours, by form of "dc"."""
         setting = self.setting
         return {
             form: self.hours * shared_numbers(setting.limits, self.zones, form, setting.outages)
@@ -163,7 +164,7 @@ class PowerFlow:
         }
 
     def state(self, hour: int = 0) -> State:
-        """Return the point of an hour, from the values of the variables.
+        """Return the network state of an hour, from the values of the variables.
 
         Parameters
         ----------
@@ -172,7 +173,7 @@ class PowerFlow:
         return self.model.state(hour)
 
     def full_load(self, hour: int = 0) -> Floats:
-        """Return the true loads of an hour in per unit, active and reactive, whatever the model.
+        """Return the true active and reactive loads of an hour in per unit, for any model.
 
         Parameters
         ----------
@@ -186,7 +187,7 @@ class PowerFlow:
         return self.load_scale * self.case.load * factors[:, [hour]]
 
     def net_load(self, hour: int = 0) -> Floats:
-        """Return `full_load` less what storage and flexible loads add.
+        """Return `full_load` less the power that storage and flexible loads add.
 
         Parameters
         ----------
@@ -195,7 +196,7 @@ class PowerFlow:
         return self.full_load(hour) - self.added_power(hour)[:, None] * [1.0, 0.0]
 
     def served_load(self, hour: int = 0) -> Floats:
-        """Return the loads that the point of an hour serves, from the values of the variables.
+        """Return the loads that are served in an hour, from the values of the variables.
 
         Parameters
         ----------
@@ -204,7 +205,8 @@ class PowerFlow:
         Returns
         -------
         ndarray, shape (buses, quantities)
-            In per unit: post-processing, which differs from `load` by the imbalance.
+            Served loads in per unit. They are post-processing, and differ from `load` by the
+            imbalance.
         """
         served = np.zeros(self.load.shape[:2])
         for zone, buses in enumerate(self.zones.buses):
@@ -238,12 +240,13 @@ class PowerFlow:
         return total
 
     def public(self, case: Case | None = None) -> PowerFlow:
-        """Return the same study as one zone without private data; solving it is not private.
+        """Return the study as one zone without private data; solving it is not private.
 
         Parameters
         ----------
         case : Case, optional
-            With other limits; outages, ramps, availability and the objective are then left out.
+            Network with other limits. The result then ignores outages, ramps and availability, and
+            has the objective "cost".
         """
         setting = replace(
             self.setting, private=None, balance="exact", zones=read_zones(1, self.case)
@@ -291,34 +294,34 @@ def power_flow(
         Second-order-cone relaxation of AC power flow; direct-current approximation; or the
         linearized DistFlow model of radial networks.
     zones : mapping, str, Path, int or None
-        See `zones.read_zones`. As many zones as buses make every bus an agent.
+        Zones, see `zones.read_zones`. With as many zones as buses, every bus is an agent.
     objective : {"shed", "cost", "both"}, optional
         Squared balance residuals (the study of Ryu and Kim; default of "soc"), generation cost
-        (default of the others), or both added up; see `model.balanced`.
+        (default of "dc" and "distflow"), or their weighted sum; see `model.balanced`.
     private : {"loads", "profiles", "bids", "capacities"} or None
-        Private data of each zone: its loads, in every hour; the factors by which they differ
-        from the public loads of the file; the linear costs of its generators; or their largest
-        power.
+        Private data of each zone: its loads in every hour; the factors of its loads relative to the
+        public loads of the file; the linear costs of its generators; or their capacities.
     balance : {"covered", "exact"}, optional
-        With "cost" and private loads or profiles: loads are covered by generation and reserve of
-        an area (default of "soc", with ``plan(violation_probability=)``), or every bus balances its
-        released load (default of the others, with ``plan(constraints="released")``), which has
-        prices.
+        Balance for the objective "cost" with private loads or profiles. "covered": generation and
+        reserve of an area cover its loads (default of "soc", with
+        ``plan(violation_probability=)``). "exact": every bus balances its released load (default of
+        "dc" and "distflow", with ``plan(constraints="released")``), which gives prices.
     horizon : int
-        Hours.
+        Number of hours.
     profiles : ndarray, str, Path, optional
-        Factors on the loads, of shape (hours,) or (buses, hours), or a CSV file of them; see
+        Factors on the loads, of shape (hours,) or (buses, hours), or a CSV file with them; see
         `profiles.read_profiles`. One everywhere if omitted.
     storage : sequence of Store
+        Storage in the network.
     ramps : float or ndarray, optional
-        See `hours.ramp_limits`.
+        Largest change of generation per hour, see `hours.ramp_limits`.
     availability : ndarray, shape (generators, hours), optional
-        Share of its largest power that a generator may use in each hour, such as that of wind.
+        Share of its largest power that a generator may use in each hour, such as for wind power.
     flexible : sequence of Flexible
-        Loads that can be moved or cut.
+        Loads that can be shifted or curtailed.
     contingencies : sequence of int or "all"
-        Branches whose outage "soc" and "dc" survive with the same set points; see
-        `dc.read_outages`. In "soc", each is one more copy of the network, see `security`.
+        Branches whose outage "soc" and "dc" have to survive with unchanged set points; see
+        `dc.read_outages`. In "soc", each outage adds a copy of the network, see `security`.
     emergency : float
         Share of its rating that a branch may carry after an outage.
     form : {"angles", "ptdf"}
@@ -326,25 +329,25 @@ def power_flow(
         limited flows by power transfer distribution factors, see `ptdf`.
         `PowerFlow.shared_numbers` counts both.
     monitored : sequence of int or "all"
-        Rows of branches whose limits hold with "dc", counted from 1.
+        Rows of branches, counted from 1, that have limits with "dc".
     load_scale : float
         Positive factor on all loads.
     radius : float
-        Size of the change that stays hidden: of loads and capacities in per unit, of profiles as a
-        factor, of bids as a share of the dearest marginal cost of all generators.
+        Size of the protected change: in per unit for loads and capacities, as a factor for
+        profiles, as a share of the highest marginal cost of all generators for bids.
     hidden : {"entry", "customer", "load", "zone"}, dp.Within or dp.Rows
-        Unit that changes by at most `radius`: one number, such as one hour at one bus; one
-        customer, whose changes in all numbers of a bus have that length; a whole row, such as
-        the load of a bus in all hours; or all numbers of a zone; see `hidden.adjacency`.
+        Privacy unit that changes by at most `radius`: one number, such as one hour at one bus; one
+        customer, whose changes in all numbers of a bus have this l2 norm; a whole row, such as the
+        load of a bus in all hours; or all numbers of a zone. See `hidden.adjacency`.
     shared : {"voltage", "flow"}
-        Consensus set of "soc", see `model.Variables`.
+        Shared quantities of "soc", see `model.Variables`.
     cuts : bool
-        Tighten "soc" by lifted nonlinear cuts, see `model.lifted_cuts`.
+        Whether to tighten "soc" by lifted nonlinear cuts, see `model.lifted_cuts`.
     equivalents : bool
-        See `case.read_case`.
+        Whether to accept negative resistances, see `case.read_case`.
     proxy : ndarray, shape (buses, 2) or as `PowerFlow.load`, optional
-        Public loads of the same kind in per unit. Noise and margins are shaped by them, and what
-        is tried or forecast is tried on them.
+        Public proxy loads in per unit. They shape noise and margins, and searches and forecasts use
+        them.
 
     Returns
     -------
@@ -353,16 +356,16 @@ def power_flow(
     Raises
     ------
     CaseError
-        The file, zones, profiles, storage or contingencies cannot be used.
+        If the file, zones, profiles, storage or contingencies are invalid.
     dp.ModelError
-        Another argument cannot be used.
+        If another argument is invalid.
     """
     check_words(model, objective, private, balance, horizon, contingencies, emergency, cuts)
     check_form(model, form, monitored, balance)
     change = adjacency(hidden, radius)
     network = read_case(case, equivalents=equivalents)
     partition = read_zones(zones, network)
-    network.scaled_load(load_scale)  # refuses factors that are none
+    network.scaled_load(load_scale)  # refuses an invalid factor
     check_network(network, horizon, ramps, availability)
     check_places(network, storage, "storage")
     check_places(network, flexible, "flexible")
@@ -409,7 +412,7 @@ def power_flow(
 
 
 def _assembled(setting: Setting) -> PowerFlow:
-    """The problem of a setting."""
+    """Return the study with the problem that a setting describes."""
     case, zones, hours = setting.case, setting.zones, setting.factors.shape[1]
     model = make_model(
         setting.kind,
@@ -449,7 +452,7 @@ def _assembled(setting: Setting) -> PowerFlow:
 
 
 def _check_islands(setting: Setting) -> None:
-    """Refuse zones that nothing joins to another zone, since they have nothing to agree on."""
+    """Refuse zones without a branch to another zone, since they have nothing to agree on."""
     case, zones = setting.case, setting.zones
     ends = np.concatenate((case.branch.from_bus[zones.ties], case.branch.to_bus[zones.ties]))
     links = case.gen.bus[np.concatenate((case.links.start, case.links.end))]
@@ -465,12 +468,16 @@ def _check_islands(setting: Setting) -> None:
 def _needed(
     setting: Setting, nominal: Floats, load: Floats, zone: int, name: str
 ) -> tuple[cp.Expression, Ints]:
-    """Needs of some buses of a zone, and the buses: columns are hours, P before Q."""
+    """Return the loads of a zone's buses as an expression, and the positions of these buses.
+
+    Columns are hours, active before reactive power. With covered balance, only buses with a load
+    are included.
+    """
     count, (_, quantities, hours) = len(load), load.shape
     flat, everyone = load.reshape(count, quantities * hours), np.arange(count)
     if setting.private not in ("loads", "profiles"):
         return cp.Constant(flat), everyone
-    # With the objective "cost" it is public which buses have a load: all others balance exactly.
+    # With the objective "cost", the set of buses with a load is public: others balance exactly.
     data = nominal if setting.private == "profiles" else flat
     served = np.flatnonzero(data.any(axis=1)) if setting.objective == "cost" else everyone
     if setting.private == "profiles":
@@ -492,7 +499,7 @@ def _own_terms(
     zone: int,
     name: str,
 ) -> tuple[cp.Expression, list[cp.Constraint]]:
-    """Cost and limits of a zone but for its balance."""
+    """Return cost and limits of a zone, without its balance."""
     case, own = setting.case, setting.zones.buses[zone]
     generators = generators_of(case, setting.zones, zone)
     held = places_at(case, setting.stores, own)
@@ -528,7 +535,7 @@ def _arriving(
     less: cp.Variable,
     zone: int,
 ) -> cp.Expression:
-    """Power for the loads of a zone, with storage, and with what flexible loads save."""
+    """Return the power for a zone's loads, including storage and reductions of flexible loads."""
     case, own = setting.case, setting.zones.buses[zone]
     arrives = model.delivered(zone)
     for places, power in ((setting.stores, stored.gives - stored.takes), (setting.flexible, less)):
@@ -549,7 +556,7 @@ def _covered(
     load: cp.Expression,
     served: Ints,
 ) -> tuple[cp.Expression, list[cp.Constraint]]:
-    """Reserve and room on lines that cover the private loads of a zone's areas."""
+    """Return cost and constraints that cover the private loads of a zone's areas; see `areas`."""
     case, zones, hours = setting.limits, setting.zones, model.hours
     own = zones.buses[zone]
     cost: cp.Expression = cp.Constant(0.0)
@@ -575,7 +582,7 @@ def _covered(
 def _start(
     setting: Setting, stored: StorageVariables, less: cp.Variable
 ) -> dict[cp.Variable, Floats]:
-    """Storage as at the start, and loads as they are."""
+    """Return initial values: storage idle at its initial energy, and flexible loads unchanged."""
     base = setting.case.base_mva
     energy = np.array([store.start * store.energy / base for store in setting.stores])
     return {

@@ -1,4 +1,4 @@
-"""Many runs in one command: every combination of some options, stored line by line as they end."""
+"""Sweeps: runs for every combination of some options, each stored as a line when it ends."""
 
 from __future__ import annotations
 
@@ -25,29 +25,32 @@ from .study import PowerFlow
 from .tables import Column, Table
 
 Setting = tuple[tuple[str, str], ...]
-"""Options and their values, as they are written."""
+"""Options with their values, as they are written on the command line."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """All runs of one setting. Not private: measured against the true loads.
+    """Measurements of all runs of one setting, with the true loads. Not private.
 
     Attributes
     ----------
     setting : tuple of (option, value)
+        Swept options and their values.
     epsilon, delta : float
         Total budget of every run; infinite without noise.
     rounds : int
+        Number of rounds of every run.
     objectives, own, missing : tuple of float
-        Per seed: the true objective, that once every zone has decided for itself (nan if no point
-        suits all), and the power imbalance in MW.
+        By seed: the true objective; the objective after every zone's recourse (nan if the zones
+        agree on no point); and the power imbalance in MW.
     optimum : float
-        With all loads in one place; nan if there is none.
+        Optimal value of the joint problem; nan if there is none.
     start : float
-        Objective at the public start: no data.
+        Objective at the public initial point, which uses no data.
     noiseless : float
-        Objective of the same method without noise.
+        Objective of the plan's method without noise.
     unit : str
+        Unit of the objectives.
     """
 
     setting: Setting
@@ -64,7 +67,7 @@ class Cell:
 
 
 def settings(over: Sequence[tuple[str, Sequence[str]]]) -> list[Setting]:
-    """Every combination, the last option changing fastest.
+    """Return every combination of values; the last option changes fastest.
 
     Parameters
     ----------
@@ -85,7 +88,7 @@ def sweep(
     results: Path | None = None,
     done: Callable[[Setting, bool], None] | None = None,
 ) -> list[Cell]:
-    """Run every setting with every seed, but for those whose results are stored already.
+    """Run every setting with every seed, except runs whose results are stored already.
 
     Parameters
     ----------
@@ -96,10 +99,10 @@ def sweep(
     over : sequence of (option, values)
     seeds : sequence of int
     results : Path, optional
-        File of JSON lines, one per run, that is read first and appended to. A stored run counts if
-        the plan's fingerprint, the network, the seed and the version of dpcvx are the same.
+        File of JSON lines, one per run, that is read first and appended to. A stored run is used if
+        its plan's fingerprint, network, seed and version of dpcvx match.
     done : callable, optional
-        Told of each setting when its runs are there, and whether all were stored.
+        Called for each setting when its runs are complete, with whether all were stored before.
 
     Returns
     -------
@@ -108,11 +111,11 @@ def sweep(
     Raises
     ------
     dp.DpcvxError
-        A setting cannot be planned or run, or the file holds something else.
+        If a setting cannot be planned or run, or the file is no such file.
     """
     stored = {} if results is None else _stored(results)
     cells = []
-    # What can be refused is refused before any run.
+    # All plans are made first, so that an invalid setting is refused before any run.
     planned = [_planned(command, arguments, setting) for setting in settings(over)]
     for each in planned:
         setting, options, study, plan = each.setting, each.options, each.study, each.plan
@@ -121,7 +124,7 @@ def sweep(
         if fresh:
             beside = {
                 "optimum": optimum(study),
-                # Where loads are to be covered, a point that ignores them is no answer.
+                # If loads have to be covered, a point that ignores them is no solution.
                 "start": None
                 if options.violation_probability is not None or released(study, options)
                 else at_start(study.problem) / objective_unit(study)[1],
@@ -151,11 +154,11 @@ def sweep(
 
 
 def summary(cells: Sequence[Cell]) -> Table:
-    """One row per setting: medians and quartiles over the seeds.
+    """Return a table with one row per setting: medians and quartiles over the seeds.
 
-    "gap" is the true objective minus the optimum, "own gap" the same once every zone has decided
-    for itself; "no data" and "no noise" are gaps of the public start and of the same method without
-    noise, and "imbalance" is the median power imbalance.
+    "gap" is the true objective minus the optimum, and "own gap" is the gap after every zone's
+    recourse. "no data" and "no noise" are the gaps of the public initial point and of the method
+    without noise. "imbalance" is the median power imbalance.
 
     Parameters
     ----------
@@ -192,7 +195,7 @@ def summary(cells: Sequence[Cell]) -> Table:
 
 
 def _upward(epsilon: float) -> float:
-    """An epsilon with five significant digits, rounded to the safe side."""
+    """Return an epsilon rounded up to five significant digits."""
     if not math.isfinite(epsilon) or epsilon <= 0:
         return epsilon
     unit = 10.0 ** (math.floor(math.log10(epsilon)) - 4)
@@ -217,7 +220,7 @@ def _planned(
 
 
 def _noiseless(study: PowerFlow, plan: dp.Plan, options: argparse.Namespace) -> float | None:
-    """The true objective after the same method without noise; None where it has no such form."""
+    """Return the true objective of the plan's method without noise; None if it needs noise."""
     try:
         silent = study.problem.plan(
             plan.algorithm,
@@ -252,13 +255,13 @@ def _or_nan(value: float | None) -> float:
 
 
 def _key(about: Mapping[str, Any], seed: int) -> tuple[str, str, int, str]:
-    """Key of a run: runs with one key are equal, bit for bit, with the same solver versions."""
+    """Return the key of a run; with equal solver versions, runs of one key are bitwise equal."""
     plan, versions = about["plan"], about["versions"]
     return plan["fingerprint"], about["network"], seed, versions["dpcvx"]
 
 
 def _stored(path: Path) -> dict[tuple[str, str, int, str], Mapping[str, Any]]:
-    """Lines of a file by their keys, without the part of a line that an interrupted run wrote."""
+    """Return the lines of a file by their keys; a partial last line is ignored."""
     if not path.exists():
         return {}
     remedy = "Name another file for the results of this sweep."

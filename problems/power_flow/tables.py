@@ -1,4 +1,4 @@
-"""A point of the network as tables per bus, branch and generator, in the units of the field."""
+"""Tables of a network state by bus, branch and generator, in megawatts, kilovolts and dollars."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Floats = NDArray[np.float64]
 
 NOT_PRIVATE = "not private"
 KINDS = ("csv", "tex")
-# Decimals of each unit; other numbers have four significant digits, and are 0 below the accuracy of
-# solvers.
+# Numbers of decimals by unit. Other numbers have four significant digits, or are 0 below the
+# accuracy of solvers.
 _DECIMALS = {"MW": 2, "MVAr": 2, "p.u.": 4, "kV": 2, "deg": 2, "%": 1, "$/h": 2, "$/MWh": 2}
 _ACCURACY = 1e-8
-# Columns that the direct-current approximation does not have, and those of the relaxation alone.
+# Columns that the direct-current approximation lacks, and columns that only the relaxation has.
 _REACTIVE = frozenset({"Vm", "V", "Q imbalance", "Q from", "Q to", "Q", "Qmin", "Qmax"})
 _RELAXED = frozenset({"cone slack", "angle mismatch"})
-# Characters of a note on a line.
+# Largest number of characters of a line in a note.
 _NOTE_WIDTH = 80
 _SOURCE_WIDTH = 96
 
@@ -45,15 +45,16 @@ _ESCAPED = str.maketrans(
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One quantity.
+    """One quantity of a table.
 
     Attributes
     ----------
     name : str
+        Name of the quantity.
     unit : str
-        Empty for ids and rows.
+        Unit; empty for ids and rows.
     values : ndarray of int, float or str, shape (rows,)
-        NaN where the quantity does not exist, such as the loading of an unlimited branch.
+        Values; NaN if the quantity does not exist, such as the loading of an unlimited branch.
     private : bool
         Whether the values follow from released values alone. If not, the header says so.
     total : bool
@@ -67,9 +68,9 @@ class Column:
     total: bool = False
 
     def shown(self, values: NDArray[Any]) -> list[str]:
-        """Return values for people: so many decimals as the unit has, so that points are aligned.
+        """Return values as texts with the decimals of their unit, so that decimal points align.
 
-        Values of the solver's accuracy are 0.
+        Values below the solver's accuracy become 0.
 
         Parameters
         ----------
@@ -79,14 +80,14 @@ class Column:
 
     @property
     def header(self) -> str:
-        """Name, unit, and the reservation if there is one."""
+        """Name and unit of the column, marked as not private if it is not."""
         unit = f" ({self.unit})" if self.unit else ""
         return f"{self.name}{unit}{'' if self.private else f' [{NOT_PRIVATE}]'}"
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Columns of one kind of element, a row each in the order of the case.
+    """Table of one kind of element, with one row per element in the order of the case.
 
     Attributes
     ----------
@@ -105,7 +106,7 @@ class Table:
     caption: str = ""
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """Values of a column."""
+        """Return the values of a column, by its name."""
         for column in self.columns:
             if column.name == name:
                 return column.values
@@ -121,9 +122,9 @@ class Table:
         return tuple(column.name for column in self.columns)
 
     def write(self, folder: Path, kind: str = "csv", source: str = "") -> Path:
-        """Write ``<name>.csv`` with full precision, or ``<name>.tex`` for people.
+        """Write ``<name>.csv`` with full precision, or ``<name>.tex`` with rounded numbers.
 
-        Cells without a value stay empty.
+        Cells without a value are empty.
 
         Parameters
         ----------
@@ -167,7 +168,7 @@ class Table:
         lines = [
             *(f"% {line}" for line in source.splitlines()),
             r"% needs \usepackage{booktabs,longtable}",
-            # A dozen columns fit on a page of A4; the group keeps other tables as they are.
+            # A dozen columns then fit on a page of A4; the group leaves other tables unchanged.
             r"\begingroup\setlength{\tabcolsep}{3.5pt}",
             rf"\begin{{longtable}}{{{'r' * width}}}",
             *(caption if self.caption else []),
@@ -185,7 +186,7 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def _totals(self) -> list[str]:
-        """Cells of the row of sums; none if no column has one."""
+        """Return the cells of the row of sums; an empty list if no column has a sum."""
         if not any(column.total for column in self.columns):
             return []
         cells = [
@@ -213,14 +214,14 @@ class Table:
 def result_tables(
     case: Case, state: State, load: Floats, *, private: bool = True
 ) -> tuple[Table, Table, Table]:
-    """Tables of the buses, the branches and the generators.
+    """Return tables of the buses, the branches and the generators.
 
     Parameters
     ----------
     case : Case
     state : State
     load : ndarray, shape (buses, 2)
-        True loads in per unit. Only the imbalance depends on them beyond `state`.
+        True loads in per unit. In addition to `state`, only the imbalance depends on them.
     private : bool
         Whether `state` was computed from released values. If not, as in a central solve, every
         column that depends on it is marked as not private.
@@ -228,9 +229,9 @@ def result_tables(
     Returns
     -------
     buses, branches, generators : Table
-        Voltage angles are there only where the point has them, see `voltage_angles`. In text and in
-        LaTeX every table says how far the point is from an AC power flow, see
-        `relaxed.relaxation`; the table of branches has that by branch.
+        Tables. Voltage angles are included only if the state has them, see `voltage_angles`. In
+        text and in LaTeX every table states the distance from an AC power flow, see
+        `relaxed.relaxation`; the table of branches has this distance by branch.
     """
     note = str(relaxation(case, state))
     return (
@@ -255,22 +256,22 @@ def study_tables(
     ----------
     study : PowerFlow
     states : sequence of State, optional
-        One per hour; if omitted, from the values of the variables. With several, rows have the
-        hour, from 0, in front.
+        Network state of every hour; if omitted, from the values of the variables. For several
+        hours, the first column is the hour, from 0.
     loads : sequence of ndarray, shape (buses, 2), optional
         True loads; if omitted, `PowerFlow.net_load` of every hour. Columns that depend on them are
         marked as not private.
     note : str, optional
-        Distance of the point from an AC power flow, such as `report.nature` returns.
+        Text on the distance from an AC power flow, such as `report.nature` returns.
     price : ndarray, shape (buses, hours), optional
-        Prices as from `prices.prices`, in $/MWh.
+        Prices in $/MWh, as `prices.prices` returns them.
     private : bool
         See `result_tables`.
 
     Returns
     -------
     buses, branches, generators : Table
-        With ``model="dc"``, without reactive power.
+        Tables; with ``model="dc"``, they have no reactive power.
     """
     active = study.model.quantities == 1
     states = [study.state(t) for t in range(study.hours)] if states is None else states
@@ -302,7 +303,7 @@ def study_tables(
 
 
 def _stacked(tables: Sequence[Table]) -> Table:
-    """The rows of several hours below each other, of the columns that all hours have."""
+    """Return the rows of several hours' tables stacked, with the columns that all hours have."""
     common = [
         column.name for column in tables[0].columns if all(column.name in t.names for t in tables)
     ]
@@ -311,7 +312,7 @@ def _stacked(tables: Sequence[Table]) -> Table:
         replace(
             column,
             values=np.concatenate([table[column.name] for table in tables]),
-            total=False,  # powers of several hours add up to no power
+            total=False,  # a sum of powers over hours is no power
         )
         for column in tables[0].columns
         if column.name in common
@@ -320,11 +321,10 @@ def _stacked(tables: Sequence[Table]) -> Table:
 
 
 def voltage_angles(case: Case, state: State) -> Floats:
-    """Angles of the bus voltages in degrees, where the relaxation determines them.
+    """Return angles of the bus voltages in degrees, where the relaxation determines them.
 
-    The relaxation knows the products of neighboring voltages only. Angles follow along a spanning
-    tree of the pairs where the cone is tight, and are voltages' only if they agree on the other
-    tight pairs too.
+    The relaxation has only products of neighboring voltages. Angles follow along a spanning tree of
+    the pairs with a tight cone. They are valid only if they agree with all other tight pairs too.
 
     Parameters
     ----------
@@ -334,7 +334,7 @@ def voltage_angles(case: Case, state: State) -> Floats:
     Returns
     -------
     ndarray, shape (buses,)
-        Relative to the first bus; NaN where no path of tight pairs leads from there, and
+        Angles relative to the first bus; NaN for buses without a path of tight pairs to it, and
         everywhere if the angles around some loop do not close within 0.1 degrees.
     """
     pairs = case.pairs
@@ -351,7 +351,7 @@ def voltage_angles(case: Case, state: State) -> Floats:
         at = graph.edges[near, far]["pair"]
         angles[far] = angles[near] + (-across[at] if pairs.first[at] == near else across[at])
     open_by = np.abs(angles[pairs.first] - angles[pairs.second] - across)[tight]
-    if np.any(open_by > CLOSED):  # NaN, of pairs out of reach, compares as false
+    if np.any(open_by > CLOSED):  # NaN, for pairs without a path, compares as false
         angles[:] = np.nan
     return angles
 
@@ -437,8 +437,8 @@ def write_tables(
     folder : Path
     kinds : sequence of {"csv", "tex"}
     about : mapping, optional
-        Origin of the numbers, such as `provenance.provenance` says: for the first lines of
-        LaTeX files, and for ``provenance.json`` beside CSV files, which have no comments.
+        Origin of the numbers, such as `provenance.provenance` returns. It is written to the first
+        lines of LaTeX files, and to ``provenance.json`` beside CSV files, which have no comments.
 
     Returns
     -------
@@ -460,7 +460,7 @@ def _exact(value: Any) -> str:
 
 
 def _tex(text: str) -> str:
-    """Text with the characters escaped that LaTeX reads as commands."""
+    """Return a text with LaTeX's special characters escaped."""
     return text.translate(_ESCAPED)
 
 

@@ -25,7 +25,8 @@ from .sources import Source, tables
 Floats = NDArray[np.float64]
 
 _PV, _REFERENCE, _ISOLATED = 2, 3, 4
-# Tables of a pandapower net whose power counts as load, if it is not controlled, and their columns.
+# Tables of a pandapower net with power that counts as load unless it is controlled, and the columns
+# of this power.
 _FIXED = {
     "load": ("p_mw", "q_mvar"),
     "sgen": ("p_mw", "q_mvar"),
@@ -35,34 +36,37 @@ _FIXED = {
 }
 _PHASES = ("motor", "asymmetric_load", "asymmetric_sgen")
 _CONSUME = ("load", "storage")
-# In per unit: less is the accuracy of the solver.
+# Loads below this, in per unit, are attributed to the solver's accuracy.
 _SERVED = 1e-6
 
 
 def write_set_points(
     path: str | Path, source: Source, case: Case, state: State, load: Floats | None = None
 ) -> Path:
-    """Write a MATPOWER file with the set points of a point.
+    """Write a MATPOWER file with the set points of a network state.
 
-    Active and reactive power and voltages of generators, ends of DC lines, and storage are those of
-    the point; voltages of buses are those of the AC power flow from there, if there is one. Its
-    slack buses are the reference buses of the file, so that MATPOWER's ``runpf`` finds it again.
+    Active and reactive power and voltages of generators, ends of DC lines, and storage are taken
+    from the state. Voltages of buses are taken from the AC power flow at these set points, if there
+    is one. Its slack buses are the reference buses of the file, so that MATPOWER's ``runpf`` finds
+    the power flow again.
 
     Parameters
     ----------
     path : str or Path
         File to write, replaced if it exists.
     source
-        Source of `case`: its other columns, and what is out of service, are kept.
+        Source of `case`; the file keeps its other columns and its elements out of service.
     case : Case
     state : State
+        Network state with the set points.
     load : ndarray, shape (buses, 2), optional
-        Loads to write, in per unit. If omitted, those that the point serves: of released values
-        these are released too. The true loads in a file are not private.
+        Loads to write, in per unit. If omitted, the loads that the state serves, which are
+        post-processing of a released state. A file with the true loads is not private.
 
     Returns
     -------
     Path
+        The file.
     """
     point = set_points(joined(tables(source)), case, state, load)
     path = Path(path)
@@ -71,7 +75,7 @@ def write_set_points(
 
 
 def set_points(source: Tables, case: Case, state: State, load: Floats | None = None) -> Tables:
-    """Return the tables with the set points of a point; see `write_set_points`."""
+    """Return the tables with the set points of a network state; see `write_set_points`."""
     demand = served_loads(case, state) if load is None else load
     flow = checked(case, state, demand, "served").flow
     base, gen = case.base_mva, case.gen
@@ -105,11 +109,11 @@ def set_points(source: Tables, case: Case, state: State, load: Floats | None = N
 def net_with_set_points(
     net: Mapping[str, Any], case: Case, state: State, load: Floats | None = None
 ) -> Any:
-    """Return a copy of a pandapower net with the set points of a point.
+    """Return a copy of a pandapower net with the set points of a network state.
 
-    Generators, DC lines and external grids get the active power and the voltages of the point;
-    static generators, loads and storage that can be controlled get its active and reactive power.
-    In ``pandapower.runpp`` external grids take up what the losses come to.
+    Generators, DC lines and external grids get the active power and the voltages of the state.
+    Controllable static generators, loads and storage get its active and reactive power. In
+    ``pandapower.runpp``, external grids supply the difference in losses.
 
     Parameters
     ----------
@@ -117,19 +121,20 @@ def net_with_set_points(
         Network that `case` was read from; not changed.
     case : Case
     state : State
+        Network state with the set points.
     load : ndarray, shape (buses, 2), optional
-        Loads of the copy, in per unit. If omitted, those that the point serves: of released values
-        these are released too. The true loads in a net are not private.
+        Loads of the copy, in per unit. If omitted, the loads that the state serves, which are
+        post-processing of a released state. A net with the true loads is not private.
 
     Returns
     -------
     pandapowerNet
-        All that takes fixed power at a bus has become one load there.
+        Copy in which all elements with fixed power at a bus are replaced by one load.
 
     Raises
     ------
     CaseError
-        `case` is of another net, or a load is at the star point of a transformer.
+        If `case` belongs to another net, or a load is at the star point of a transformer.
     """
     where, demand = places(net), served_loads(case, state) if load is None else load
     written, base, size = copy.deepcopy(net), case.base_mva, np.sqrt(np.maximum(state.w, 0.0))
@@ -185,13 +190,13 @@ def net_with_set_points(
 
 
 def matpower_text(case: Tables, name: str) -> str:
-    """Return the text of a MATPOWER file with all numbers to the last digit.
+    """Return the text of a MATPOWER file, with all numbers in full precision.
 
     Parameters
     ----------
     case : Tables
     name : str
-        Name of the function; letters, digits and underscores of it are used.
+        Name of the function; characters other than letters and digits become underscores.
     """
     word = "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in name)
     if not word[:1].isalpha():

@@ -1,4 +1,4 @@
-"""Partitions of the buses into zones, given or computed."""
+"""Partitions of the buses into zones, given by the user or computed."""
 
 from __future__ import annotations
 
@@ -61,24 +61,24 @@ def read_zones(source: Mapping[int, Hashable] | str | Path | int | None, case: C
     Parameters
     ----------
     source : mapping, str, Path, int or None
-        A mapping from bus id to zone label; ``"area"`` or ``"zone"`` for these columns of the
-        case; the path of a CSV file with the columns bus and zone (a header is optional); a
-        number of zones, for a balanced partition into connected zones that depends on the
-        network only; None for the bundled map of cases 14 and 118, elsewhere 3 zones, or
-        fewer if the network has less than 5 buses. A given zone need not be connected.
+        Mapping from bus id to zone label; ``"area"`` or ``"zone"`` for these columns of the case;
+        path of a CSV file with the columns bus and zone (a header is optional); number of zones,
+        for a balanced partition into connected zones that depends on the network only; or None for
+        the bundled map of cases 14 and 118, and for other cases 3 zones (fewer if the network has
+        less than 5 buses). A zone that you give need not be connected.
     case : Case
         The network.
 
     Returns
     -------
     Zones
-        Given zones are sorted by label, numbers before words.
+        Partition; zones that you give are sorted by label, numbers before words.
 
     Raises
     ------
     CaseError
-        A bus of the case without zone, a bus the case does not know, a zone without any bus in
-        service, an impossible number of zones, or an unreadable file.
+        If a bus of the case has no zone, a bus is unknown, a zone has no bus in service, the number
+        of zones is impossible, or a file cannot be read.
     """
     if source is None:
         source = _default(case)
@@ -134,7 +134,7 @@ def _read_csv(path: Path) -> dict[int, str]:
         cells = _cells(line)
         if not line.strip(" \t,;") or line.lstrip().startswith("#"):
             continue
-        # A header names its columns by letters: anything else is an entry that must be right.
+        # A header begins with a letter; any other first line is an entry, and must be valid.
         header = header_allowed and cells[0][:1].isalpha()
         header_allowed = False
         if len(cells) != 2 or not all(cells) or not (header or _BUS.fullmatch(cells[0])):
@@ -155,7 +155,7 @@ def _read_csv(path: Path) -> dict[int, str]:
 
 
 def _cells(line: str) -> list[str]:
-    """Cells of one line; none where it is no line of a CSV file."""
+    """Return the cells of a line; a single empty cell if it is no valid line of a CSV file."""
     try:
         rows = list(csv.reader([line], strict=True))
     except csv.Error:
@@ -202,7 +202,7 @@ def _listed(buses: list[int]) -> str:
 
 
 def divided(case: Case, of_bus: Ints, names: tuple[str, ...]) -> Zones:
-    """Return the partition of a network that puts each bus into this zone.
+    """Return the partition of a network from the zone of each bus.
 
     Parameters
     ----------
