@@ -150,8 +150,7 @@ Why          release="once": gradients depend linearly on the private data; all
              the predicted suboptimality
 Problem      1 shared entry, 2 local
              north: 3 variables (1 shared); noise: scale 0.1 per entry of
-             'usage'; one change moves the gradient by at most 0.4 in l1
-             (attained)
+             'usage'; one change moves the released data by at most 0.1 in l1
              south: 1 variable (1 shared); no private data
 Valid if     6 assumptions hold: print(plan.guarantee)
 Derivation   derived from the model: print(plan.derivation)

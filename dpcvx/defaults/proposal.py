@@ -29,7 +29,6 @@ from ..plan.draft import (
 )
 from ..plan.request import Choice, CompleteRequest, Request
 from ..plan.terms import Terms
-from ..sensitivity.release_once import Once, Publication
 from .certificates import certificate_for
 from .choice import AS_WRITTEN, TOWARD_PROXY, choose, substitutes
 from .conditions import RunFacts, conditions
@@ -205,16 +204,13 @@ def propose(problem: Declaration, request: Request, earlier: Compiled | None = N
     given = {field.name: getattr(selection, field.name) for field in fields(Request)}
     given["algorithm"] = draft.algorithm
     given["mechanism"] = selection.mechanism if private else None
-    statistics = [agent.publication for agent in draft.agents] if draft.once else []
     complete = CompleteRequest(
         **given,
         given=selection.algorithm,
         clips=[local.clip for local in draft.program.agents],
-        multipliers=multipliers,
-        once=[statistic and Once.of(statistic) for statistic in statistics],
-        estimates=[
-            statistic.estimates if isinstance(statistic, Publication) else ()
-            for statistic in statistics
+        agents=[
+            replace(agent.request, multiplier=multiplier)
+            for agent, multiplier in zip(draft.agents, multipliers, strict=True)
         ],
         shares=shares,
         slope_noise=draft.program.noise,

@@ -11,20 +11,20 @@ from .._arguments import COUNTED, show
 from .._words import at_most, between, number, paragraph, plural
 from ..algorithms.program import LocalProgram, Program
 from ..algorithms.summed import SplitSharing
-from ..errors import BudgetError, DpcvxError
+from ..errors import BudgetError, DpcvxError, PrivacyError
 from ..model.spec import PrivateSpec
 from ..plan import checks
-from ..plan.agent_plan import AgentPlan
+from ..plan.agent_plan import AgentPlan, Agents, released
 from ..plan.banner import WIDTH, moved
-from ..plan.noise import perturbed, priced
+from ..plan.draft import answering
+from ..plan.noise import exceeds, perturbed, priced, with_noise
+from ..plan.request import AgentRequest, Declared
 from ..privacy.ledger_file import spent_of
-from ..privacy.mechanism import Calibrated, Gaussian
+from ..privacy.mechanism import Calibrated, Gaussian, Mechanism
 from ..privacy.split_noise import SplitNoise
 from ..run.part import AgentPart
 from ..run.resume import begin
-from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.queries.data import MomentsTerm
-from ..sensitivity.release_once import Publication, Statistic, restated
 from . import wire
 from .keys import COORDINATOR
 from .messages import Line, Offer, refused
@@ -85,7 +85,7 @@ class Agreement:
             "derived": _moved(agent),
             "costs": f"epsilon {number(self.epsilon)} of {number(policy.epsilon)}{spent} at delta "
             f"{number(policy.delta)}{again if self.open else ''}",
-            **_shown_noise(offer),
+            **_shown_noise(offer, agent.noise),
             "protects": f"against the coordinator and {_partners(agent.noise)} together",
         }
         return "\n".join(
@@ -102,9 +102,8 @@ def _partners(noise: Calibrated | None) -> str:
     return "all others" if split is None else f"any {plural(split.max_colluders, 'other')}"
 
 
-def _shown_noise(offer: Offer) -> dict[str, str]:
+def _shown_noise(offer: Offer, noise: Calibrated | None) -> dict[str, str]:
     """Return the printed row on distributed noise; no row without such noise."""
-    noise = offer.noise
     split = None if noise is None else noise.split
     if noise is None or split is None:
         return {}
@@ -135,8 +134,7 @@ def _held(offer: Offer, split: SplitNoise) -> float:
     This owner is honest, and the colluders are the other participants with the most noise.
     """
     others = [line for k, line in enumerate(offer.lines) if k != offer.place]
-    parts = [None if line.noise is None else line.noise.split for line in others]
-    scales = [0.0 if part is None else part.scale for part in parts]
+    scales = [0.0 if line.split is None else line.split.scale for line in others]
     honest = sorted(scales)[: len(offer.lines) - split.max_colluders - 1]
     return math.hypot(split.scale, *honest)
 
@@ -185,11 +183,8 @@ def agree(offer: Offer, policy: Policy) -> Agreement:
     _check_document(offer)
     local = _with_own_data(offer.program, policy)
     require_well_formed(local)
-    noise = offer.noise
-    if noise is not None:
-        _check_noise_form(offer, noise, policy)
-    elif local.form.private:
-        raise refused("budget", "the offer adds no noise")
+    _check_noise(offer, policy)
+    _check_statistic(offer)
     try:
         return Agreement(offer, policy, _part(offer, local, policy))
     except DpcvxError as error:
@@ -349,23 +344,25 @@ def _signs(spec: PrivateSpec) -> set[str]:
     return {word for word, holds in signs.items() if holds}
 
 
-def _check_noise_form(offer: Offer, noise: Calibrated, policy: Policy) -> None:
-    needs = offer.algorithm.requirements
-    if not 0 < noise.multiplier < math.inf:
+def _check_noise(offer: Offer, policy: Policy) -> None:
+    """Refuse noise that no plan between owners has; its privacy loss is derived later."""
+    mechanism, multiplier = offer.mechanism, offer.request.multiplier
+    needs, split = offer.algorithm.requirements, offer.split
+    if mechanism is None or multiplier is None:
+        if offer.program.form.private:
+            raise refused("budget", "the offer adds no noise")
+        if (mechanism, multiplier, split) != (None, None, None):
+            raise refused("malformed", "noise")
+        return
+    if not 0 < multiplier < math.inf or mechanism.per_step() not in (None, multiplier):
         raise refused("malformed", "noise")
-    first = needs.factors(offer.rounds) if len(needs.first) < offer.rounds else None
-    if (noise.weights, noise.free, noise.first) != (needs.weights, needs.free, first):
+    if needs.perturbed is not None and not needs.perturbed >= 0:
         raise refused("malformed", "noise")
-    if noise.linear is not None or (needs.perturbed is not None and not needs.perturbed >= 0):
-        raise refused("malformed", "noise")
-    if noise.level is not None or noise.truncation is not None:
-        raise refused("method", "the noise has one privacy loss for the whole run")
-    split = noise.split
     if (split is None) != (needs.secret is None):
         raise refused("malformed", "noise")
     if split is None or needs.secret is None:
         return
-    if not _is_proved(noise, split, offer):
+    if not _is_proved(mechanism, split, offer):
         raise refused("malformed", "no proof covers the distributed noise")
     if max(offer.share, policy.share) > 1:
         raise refused("method", "one person may have data with several agents of a secret sum")
@@ -376,13 +373,13 @@ def _check_noise_form(offer: Offer, noise: Calibrated, policy: Policy) -> None:
         )
 
 
-def _is_proved(noise: Calibrated, split: SplitNoise, offer: Offer) -> bool:
+def _is_proved(mechanism: Mechanism, split: SplitNoise, offer: Offer) -> bool:
     """Return whether the proof in `dpcvx.privacy.split_noise` covers this noise and grid."""
     secret, sharing = offer.algorithm.requirements.secret, getattr(offer.algorithm, "sharing", None)
     parties = len(offer.parts)
     return (
         secret is not None
-        and type(noise.mechanism) is Gaussian
+        and type(mechanism) is Gaussian
         and split.scale < math.inf
         and (split.parties, split.max_colluders) == (parties, secret.colluders)
         and 1 <= split.max_colluders <= parties - 2
@@ -420,48 +417,70 @@ def _check_document(offer: Offer) -> None:
 
 def _to_a_sum(line: Line) -> tuple[object, ...] | None:
     """Return the properties of a participant's noise that all must share; None without noise."""
-    noise = line.noise
-    if noise is None or noise.split is None:
+    mechanism = line.mechanism
+    if mechanism is None or line.split is None:
         return None
-    kind = (type(noise.mechanism), noise.mechanism.decay, noise.level, noise.truncation)
-    return (noise.split, *kind, noise.weights, noise.free, noise.first)
+    return line.split, type(mechanism), mechanism.decay
 
 
 def _part(offer: Offer, local: LocalProgram, policy: Policy) -> AgentPart:
-    """Return the agent's part of the plan, with a privacy loss derived here from the offer."""
-    algorithm, noise, once = offer.algorithm, offer.noise, offer.release == "once"
-    needs = algorithm.requirements
-    sensitivity = local.sensitivity() if local.form.private else None
-    agent = AgentPlan(
-        program=local,
-        needs=needs,
-        share=max(offer.share, policy.share),
-        sensitivity=sensitivity,
-        noise=noise,
-        publication=_statistic(offer, noise, sensitivity, once),
+    """Return the agent's part of the plan, derived by the functions that make plans."""
+    algorithm, request, once = offer.algorithm, offer.request, offer.release == "once"
+    needs, noisy = algorithm.requirements, offer.mechanism is not None
+    agents = (
+        AgentPlan(
+            program=local,
+            needs=needs,
+            share=max(offer.share, policy.share),
+            sensitivity=local.sensitivity() if local.form.private else None,
+        ),
     )
+    asked = {local.name: offer.mechanism and Declared(offer.mechanism, policy.epsilon)}
     checks.check_once(offer.release, needs)
     if needs.exact:
-        checks.check_affine((agent,), algorithm, noise is not None, once)
+        checks.check_affine(agents, algorithm, noisy, once)
     checks.check_terms(_alone(local), algorithm)
-    if noise is not None:
+    if noisy:
+        checks.check_decay(asked, algorithm)
         if not once:
-            checks.check_queries((agent,))
+            agents = answering(agents, needs)
+        delta, multipliers = offer.delta, (request.multiplier,)
+        agents = with_noise(agents, asked, multipliers, needs, offer.rounds, delta, once)
         if needs.perturbed is not None:
-            (agent,) = perturbed((agent,), needs.perturbed)
-        agent = _affordable(agent, noise, offer, policy)
-        _require_enough_noise_in_sums(agent, noise, offer)
-    checks.check_start(agent, once)
+            agents = perturbed(agents, needs.perturbed)
+        agents = _affordable(_split(agents, offer), offer, policy)
+    if noisy and once:
+        agents = _released(agents, request)
+    checks.check_start(agents[0], once)
     return AgentPart(
-        agent=agent,
+        agent=agents[0],
         place=offer.place,
         algorithm=algorithm,
         rounds=offer.rounds,
         schedule=_schedule(offer, local),
-        published=once and noise is not None,
+        published=once and noisy,
         # It covers all that charges depend on: a charge for one document never pays for another.
         fingerprint=wire.digest((replace(offer, run=_run(offer), program=local), policy.delta)),
     )
+
+
+def _split(agents: Agents, offer: Offer) -> Agents:
+    """Return the agents with the part of distributed noise that the document names."""
+    split = offer.split
+    if split is None:
+        return agents
+    agents = tuple(replace(a, noise=a.noise and replace(a.noise, split=split)) for a in agents)
+    for agent in agents:
+        _require_enough_noise_in_sums(agent, split, offer)
+    return agents
+
+
+def _released(agents: Agents, request: AgentRequest) -> Agents:
+    """Return the agents with the statistics that they release once."""
+    try:
+        return released(agents, (request,) * len(agents))
+    except PrivacyError:
+        raise refused("malformed", "the agent's data have no such statistic") from None
 
 
 def _run(offer: Offer) -> str:
@@ -474,15 +493,15 @@ def _run(offer: Offer) -> str:
     return offer.run if sums_in_secret(offer.algorithm) else ""
 
 
-def _require_enough_noise_in_sums(agent: AgentPlan, noise: Calibrated, offer: Offer) -> None:
+def _require_enough_noise_in_sums(agent: AgentPlan, split: SplitNoise, offer: Offer) -> None:
     """Refuse an offer whose stated privacy loss needs more noise than the document's lines add.
 
     The privacy loss follows from the offer's noise multiplier. The noise of the honest participants
     must be at least this multiple of the sum's sensitivity, rounding included. Every release
     repeats this comparison with the sensitivity of its query.
     """
-    split = noise.split
-    if split is None or MomentsTerm in agent.queries:
+    noise = agent.noise
+    if noise is None or MomentsTerm in agent.queries:
         return
     rounding = split.width * math.sqrt(agent.program.n)
     if noise.multiplier * (agent.bound + rounding) > _held(offer, split) * (1 + _SLACK):
@@ -504,54 +523,39 @@ def _alone(local: LocalProgram) -> Program:
     return Program((local,), int(local.slots.max(initial=-1)) + 1, np.zeros(0), None)
 
 
-def _statistic(
-    offer: Offer, noise: Calibrated | None, sensitivity: Sensitivity | None, once: bool
-) -> Statistic | None:
-    """Return the statistic of a one-time release with its derived sensitivity; None without one."""
-    asked = offer.once
-    if not once or noise is None or sensitivity is None:
-        if asked is not None:
-            raise refused("malformed", "the offer holds a statistic that it does not release")
-        return None
-    if asked is None:
-        if not all(J.nnz == 0 for J in sensitivity.jacobians) or not sensitivity.constant:
-            raise refused("malformed", "the offer has no statistic to release")
-        return None
-    if asked.encode is not None:
-        require_small(math.prod(asked.encode.shape), "entries of a statistic")
-    if asked.kind == "data" and asked.encode is not None:
+def _check_statistic(offer: Offer) -> None:
+    """Refuse statistics that no plan between owners releases; others are derived later."""
+    request, sums = offer.request, offer.program.sums
+    once = request.once
+    if once is None:
+        if request.estimates:
+            raise refused("malformed", "the offer estimates a statistic that it does not name")
+        return
+    idle = offer.release != "once" or offer.mechanism is None or not offer.program.form.private
+    if idle:
+        raise refused("malformed", "the offer holds a statistic that it does not release")
+    if once.encode is not None:
+        require_small(math.prod(once.encode.shape), "entries of a statistic")
+    if once.kind == "data" and once.encode is not None:
         raise refused("malformed", "a statistic would enter constraints with private data")
-    sums = offer.program.sums
-    if asked.kind == "sums" and (
+    if once.kind == "sums" and (
         sums is None
-        or asked.encode is None
-        or sums.shape != asked.encode.shape
-        or (sums != asked.encode).nnz > 0
+        or once.encode is None
+        or sums.shape != once.encode.shape
+        or (sums != once.encode).nnz > 0
     ):
         raise refused("malformed", "the offer releases sums that the model does not use")
-    mechanism = noise.mechanism
-    statistic = restated(sensitivity, mechanism.norm, offer.agent, asked, single=mechanism.single)
-    if asked.targets is None or asked.moves is None:
-        return statistic
-    moved = None
-    if isinstance(statistic, Publication):
-        variance = noise.variance(statistic.sensitivity)
-        moved = statistic.with_moves(asked.targets, asked.moves, variance)
-    if moved is None:
-        raise refused("malformed", "the estimates do not fit the statistic")
-    return moved
 
 
-def _affordable(agent: AgentPlan, noise: Calibrated, offer: Offer, policy: Policy) -> AgentPlan:
-    if not noise.steady:
-        checks.check_long(offer.rounds, max(1, len(noise.weights)))
-    (agent,) = priced((agent,), _schedule(offer, agent.program)[-1], policy.delta)
+def _affordable(agents: Agents, offer: Offer, policy: Policy) -> Agents:
+    """Return the agents with their prices, and with the policy's budget."""
+    (agent,) = priced(agents, _schedule(offer, agents[0].program)[-1], policy.delta)
     price = agent.price
     assert price is not None
-    if not price.epsilon <= policy.epsilon * (1 + _SLACK):
+    if exceeds(price, policy.epsilon):
         raise refused(
             "budget",
             f"the run costs epsilon {price.epsilon:.6g} at delta {policy.delta:g}, and the "
             f"policy allows {policy.epsilon:.6g}",
         )
-    return replace(agent, budget=policy.epsilon)
+    return (replace(agent, budget=policy.epsilon),)

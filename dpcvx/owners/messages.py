@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 from ..algorithms.base import Algorithm, Answer
 from ..algorithms.program import LocalProgram
 from ..errors import RefusedError
+from ..plan.request import AgentRequest
 from ..privacy.entries import Entry
-from ..privacy.mechanism import Calibrated
-from ..sensitivity.release_once import Once
+from ..privacy.mechanism import Mechanism
+from ..privacy.split_noise import SplitNoise
 from ..solvers.conic import Outcome
 
 Array = NDArray[np.float64]
@@ -48,14 +49,20 @@ class Line:
 
     agent: str
     program: str  # digest of the program
-    noise: Calibrated | None  # noise that the participant adds to a sum
     share: int
+    mechanism: Mechanism | None
+    multiplier: float | None
     once: str  # digest of the statistic that is released once; empty without one
+    split: SplitNoise | None  # noise that the participant adds to a sum
 
 
 @dataclass(frozen=True, eq=False)
 class Offer:
     """Request to an owner to take part in a run. Public.
+
+    It is the projection of a plan's `CompleteRequest` to one agent: fields of the same names have
+    the same values for all agents, and `request` is the agent's. The owner derives sensitivity,
+    noise and price from it by the functions that made the plan.
 
     In secure aggregation, the fields that do not differ between agents form the common document of
     the run; see `dpcvx.owners.offers.document_of`.
@@ -73,8 +80,8 @@ class Offer:
     algorithm : Algorithm
     revision : int
         Revision of the method's local updates; see `dpcvx.owners.records`.
-    noise : Calibrated or None
-        Noise of the agent; None for an agent without private data.
+    mechanism : Mechanism or None
+        Mechanism of the agent's noise; None for an agent without private data.
     rounds : int
         Number of planned rounds.
     release : {"each_step", "once"}
@@ -88,9 +95,12 @@ class Offer:
     lines : tuple of Line
         Lines of all participants, in the order of the agents; empty without secure aggregation.
     program : LocalProgram
-        Program of the agent.
-    once : Once or None
-        Statistic that the agent releases once; None if it releases none.
+        Program of the agent, compiled with its clip.
+    request : AgentRequest
+        Multiplier of the agent's noise, and the statistic that it releases once.
+    split : SplitNoise or None
+        Noise that the agent adds to a sum in secure aggregation. It follows from all agents, so the owner
+        cannot derive it, and checks its privacy loss against `lines`.
     """
 
     run: str
@@ -99,7 +109,7 @@ class Offer:
     plan: str
     algorithm: Algorithm[Any, Any]
     revision: int
-    noise: Calibrated | None
+    mechanism: Mechanism | None
     rounds: int
     release: Literal["each_step", "once"]
     observer: Literal["everyone", "last_iterate"]
@@ -108,7 +118,8 @@ class Offer:
     parts: tuple[tuple[str, str], ...]
     lines: tuple[Line, ...]
     program: LocalProgram
-    once: Once | None
+    request: AgentRequest
+    split: SplitNoise | None
 
 
 @dataclass(frozen=True, eq=False)

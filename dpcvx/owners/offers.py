@@ -13,7 +13,7 @@ from ..errors import ModelError, RefusedError
 from ..model.declaration import Declaration
 from ..plan.agent_plan import AgentPlan
 from ..plan.terms import Terms
-from ..sensitivity.release_once import Once, Publication
+from ..sensitivity.release_once import Publication
 from . import wire
 from .message_checks import MOST_SUMMED
 from .messages import Line, Offer
@@ -22,7 +22,7 @@ from .wellformed import require_small, require_well_formed
 
 # Fields of an offer that differ between agents. Lines show them to all participants; every other
 # field, also one that is added to `Offer` later, belongs to the common document.
-_OWN = ("agent", "place", "noise", "share", "program", "once")
+_OWN = ("agent", "place", "mechanism", "share", "program", "request", "split")
 
 
 def offers_of(plan: Terms, run: str) -> tuple[Offer, ...]:
@@ -56,7 +56,7 @@ def offers_of(plan: Terms, run: str) -> tuple[Offer, ...]:
             plan=plan.fingerprint,
             algorithm=plan.algorithm,
             revision=REVISIONS[type(plan.algorithm)],
-            noise=agent.noise and agent.noise.asked,
+            mechanism=agent.noise and agent.noise.mechanism,
             rounds=plan.rounds,
             release=plan.release,
             observer="everyone",  # plans for other observers are refused above
@@ -65,7 +65,8 @@ def offers_of(plan: Terms, run: str) -> tuple[Offer, ...]:
             parts=parts,
             lines=(),
             program=program,
-            once=_once(agent),
+            request=agent.request,
+            split=agent.noise and agent.noise.split,
         )
         for k, (agent, program) in enumerate(zip(plan.agents, programs, strict=True))
     )
@@ -77,9 +78,16 @@ def offers_of(plan: Terms, run: str) -> tuple[Offer, ...]:
 
 def line_of(offer: Offer) -> Line:
     """Return the line of the common document on an offer's agent."""
-    once = "" if offer.once is None else wire.digest(offer.once)
-    program = offer.parts[offer.place][1]
-    return Line(offer.agent, program, offer.noise, offer.share, once)
+    request, program = offer.request, offer.parts[offer.place][1]
+    return Line(
+        agent=offer.agent,
+        program=program,
+        share=offer.share,
+        mechanism=offer.mechanism,
+        multiplier=request.multiplier,
+        once="" if request.once is None else wire.digest((request.once, request.estimates)),
+        split=offer.split,
+    )
 
 
 def document_of(offer: Offer) -> str:
@@ -128,13 +136,20 @@ def _require_possible(plan: Terms) -> None:
                 f"prior= has values for data of agent '{agent.name}', which cannot be sent to "
                 "owners yet. Plan without prior=."
             )
+        statistic = agent.publication
+        if isinstance(statistic, Publication) and statistic.kind == "shaped data":
+            raise ModelError(  # only next to private data in constraints
+                f"Agent '{agent.name}' releases its data with shaped noise, which a run between "
+                "owners does not support. Run it with all agents in one place, plan.run(), or plan "
+                "with release='each_step'."
+            )
 
 
 def _digest(agent: AgentPlan, program: LocalProgram) -> str:
     """Return a program's digest, after checking that an owner would accept the program."""
     try:
         require_well_formed(program)
-        once = _once(agent)
+        once = agent.request.once
         if once is not None and once.encode is not None:
             require_small(math.prod(once.encode.shape), "entries of a statistic")
         return wire.digest(program)
@@ -160,19 +175,3 @@ def _require_owners(problem: Declaration) -> None:
                 f"it: write slack = cp.Variable({size}), slack >= 0 among the constraints of one "
                 "dp.Agent, and a + slack == b in coupling= where a <= b stands now."
             )
-
-
-def _once(agent: AgentPlan) -> Once | None:
-    statistic = agent.publication
-    if statistic is None:
-        return None
-    if not isinstance(statistic, Publication):
-        return Once.of(statistic)
-    if statistic.kind == "shaped data":  # only next to private data in constraints
-        raise ModelError(
-            f"Agent '{agent.name}' releases its data with shaped noise, which a run between "
-            "owners does not support. Run it with all agents in one place, plan.run(), or plan "
-            "with release='each_step'."
-        )
-    targets, moves = statistic.told_moves()
-    return replace(Once.of(statistic), targets=targets, moves=moves)

@@ -42,12 +42,12 @@ from ..model.matrices import Identity
 from ..model.normal_form import Atom, Combination, NormalForm
 from ..model.private_constraints import ConstraintRows, PrivateConstraint
 from ..model.spec import Asserted, PrivateSpec
+from ..plan.request import AgentRequest
 from ..privacy.entries import Entry
-from ..privacy.linear_term import LinearTerm
-from ..privacy.mechanism import Calibrated, Gaussian, Laplace, Staircase
+from ..privacy.mechanism import Gaussian, Laplace, Staircase
 from ..privacy.secret_sharing import Encoding, Partial, Residues, SecretSum, Share
 from ..privacy.split_noise import SplitNoise
-from ..privacy.truncation import Truncation
+from ..sensitivity.estimates import Estimate, JamesStein
 from ..sensitivity.queries.data import DataCurvature, MomentsTerm, ReleasedData
 from ..sensitivity.queries.gradients import Gradient, Step, Summand
 from ..sensitivity.queries.scale import (
@@ -142,10 +142,7 @@ RECORDS: Mapping[str, type] = {
     "gaussian": Gaussian,
     "laplace": Laplace,
     "staircase": Staircase,
-    "noise": Calibrated,
     "split": SplitNoise,
-    "limit": Truncation,
-    "linear term": LinearTerm,
     # Methods, and the types of their fields.
     "LinearizedADMM": LinearizedADMM,
     "ADMM": ADMM,
@@ -195,7 +192,9 @@ RECORDS: Mapping[str, type] = {
     "hello": messages.Hello,
     "offer": messages.Offer,
     "line": messages.Line,
+    "request": AgentRequest,
     "once": Once,
+    "estimate": JamesStein,
     "agreed": messages.Agreed,
     "key": messages.Key,
     "partners": messages.Partners,
@@ -222,6 +221,7 @@ RULES: Mapping[Any, tuple[type, ...]] = {
         steps.Constant, steps.Geometric, steps.Smooth, steps.Sqrt, steps.StronglyConvex,
     ),
     Algorithm: tuple(REVISIONS),
+    Estimate: (JamesStein,),
     PenaltyRule: (
         penalties.Constant, penalties.Growing, penalties.ResidualBalancing, penalties.Spectral,
     ),

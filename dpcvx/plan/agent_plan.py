@@ -24,11 +24,12 @@ from ..privacy.accounting import Composition, Price
 from ..privacy.accounts import Account, Budget
 from ..privacy.mechanism import Calibrated
 from ..sensitivity.certificate import Sensitivity
+from ..sensitivity.estimates import fits
 from ..sensitivity.queries.query import Query
 from ..sensitivity.release_once import Once, Publication, Statistic, releasable, restated
 from ..sensitivity.stored_vectors import Smoothness
 from ..solvers.projector import Projector
-from .request import Estimates
+from .request import AgentRequest
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -120,6 +121,16 @@ class AgentPlan:
         last = {entries.stop for entries, _ in released.estimates}
         return tuple(s.name for s, end in zip(released.private, ends, strict=True) if end in last)
 
+    @property
+    def request(self) -> AgentRequest:
+        """Part of the plan's request for this agent, from which the other numbers are derived."""
+        noise, statistic = self.noise, self.publication
+        return AgentRequest(
+            multiplier=None if noise is None else noise.requested,
+            once=None if statistic is None else Once.of(statistic),
+            estimates=statistic.estimates if isinstance(statistic, Publication) else (),
+        )
+
     def account(self) -> Account:
         """Return a new privacy account with the agent's budget and without releases."""
         budget = None
@@ -197,17 +208,15 @@ def composed(agents: Agents, count: int) -> dict[str, Composition]:
     return {a.name: lost(a.noise, a.share, a.needs.releases) for a in agents}
 
 
-def released(agents: Agents, once: Sequence[Once | None], estimates: Sequence[Estimates]) -> Agents:
+def released(agents: Agents, requests: Sequence[AgentRequest]) -> Agents:
     """Return the agents' plans with the statistics that they release once.
 
     Parameters
     ----------
     agents : tuple of AgentPlan
         Plans with noise.
-    once : sequence of (Once or None)
-        Release of each agent; None if its gradient depends on no private data.
-    estimates : sequence of tuple of (slice, Estimate)
-        Estimates from components of the released statistic, for each agent; post-processing.
+    requests : sequence of AgentRequest
+        Requests of the agents. The statistic is None if the gradient depends on no private data.
 
     Raises
     ------
@@ -215,11 +224,11 @@ def released(agents: Agents, once: Sequence[Once | None], estimates: Sequence[Es
         If a required statistic does not exist, or does not fit the agent's constraints or
         estimates.
     """
-    return tuple(_released(*each) for each in zip(agents, once, estimates, strict=True))
+    return tuple(_released(*each) for each in zip(agents, requests, strict=True))
 
 
-def _released(agent: AgentPlan, once: Once | None, estimates: Estimates) -> AgentPlan:
-    sensitivity, noise = agent.sensitivity, agent.noise
+def _released(agent: AgentPlan, request: AgentRequest) -> AgentPlan:
+    sensitivity, noise, once = agent.sensitivity, agent.noise, request.once
     if sensitivity is None or noise is None:
         return agent
     if once is None:
@@ -242,13 +251,18 @@ def _released(agent: AgentPlan, once: Once | None, estimates: Estimates) -> Agen
             f"Laplace and Gaussian noise, not for {mechanism} noise. Leave mechanism= out, or "
             "write constraints='released' to keep them for the released data."
         )
-    if estimates:
-        if agent.program.limits or not isinstance(statistic, Publication):
+    if request.estimates:
+        size = 0 if not isinstance(statistic, Publication) else statistic.size
+        if agent.program.limits or not all(
+            fits(estimate, entries, size) for entries, estimate in request.estimates
+        ):
             raise PrivacyError(
-                f"Estimates of what agent '{agent.name}' releases once do not fit it: margins are "
-                "proved for data as they were released, and second moments have no estimates."
+                f"Estimates of what agent '{agent.name}' releases once do not fit it. Make the "
+                "plan by problem.plan(...): margins are proved for data as they were released, "
+                "second moments have no estimates, and others have one mean per component."
             )
-        statistic = replace(statistic, estimates=estimates)
+        assert isinstance(statistic, Publication)
+        statistic = replace(statistic, estimates=request.estimates)
     return replace(agent, publication=statistic)
 
 

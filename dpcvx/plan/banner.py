@@ -163,6 +163,8 @@ def _protected(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
         moments = agent.publication if isinstance(agent.publication, Moments) else None
         what = "its data are" if moments is None else "second moments of its records are"
         bounded = f"; {what} released with noise"
+    elif agent.publication is not None and entry.sensitivity > 0:
+        bounded = f"; {agent.publication.moved(entry.norm)}"
     elif entry.sensitivity > 0 or not entry.releases:
         bounded = f"; {moved(agent.sensitivity, entry.norm, agent.program.start)}"
     else:

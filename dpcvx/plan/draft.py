@@ -126,7 +126,7 @@ def make_terms(
     """
     request = checked(problem, request)
     draft = certified(before_noise(declared_draft(problem, request, earlier)), request.certificate)
-    draft = noisy_draft(draft, request.multipliers)
+    draft = noisy_draft(draft, [agent.multiplier for agent in request.agents])
     if draft.once:
         draft = _released_once(draft, request)
     once_per_kind(draft.agents, lambda agent: checks.check_start(agent, draft.once))
@@ -261,8 +261,7 @@ def before_noise(draft: Draft) -> Draft:
     agents, needs, last = draft.agents, draft.needs, None
     checks.check_decay(draft.asked, draft.algorithm)
     if draft.noisy and not draft.once:
-        agents = _smooth(agents, needs)
-        checks.check_queries(agents)
+        agents = answering(agents, needs)
     if draft.noisy and (observer := draft.request.observer) != "everyone":
         last = last_iterate.constants(
             draft.algorithm, draft.program, agents, draft.rounds, observer
@@ -323,7 +322,7 @@ def noisy_draft(draft: Draft, multipliers: Sequence[float | None]) -> Draft:
 
 def _released_once(draft: Draft, request: CompleteRequest) -> Draft:
     """Return the draft with one-time releases, and with constraint margins for their noise."""
-    program, agents = draft.program, released(draft.agents, request.once, request.estimates)
+    program, agents = draft.program, released(draft.agents, request.agents)
     if program.model is not None:
         program = replace(program, model=with_releases(program.model, agents))
     if program.kept:
@@ -370,14 +369,29 @@ def _why_none(problem: Declaration) -> str:
     return "the model declares nothing private"
 
 
-def _smooth(agents: Agents, needs: Requirements) -> Agents:
-    """Return the agents with the smoothness of their objectives, if a query needs it."""
-    if not any(query.smooth for query in needs.queries):
-        return agents
-    return tuple(
-        agent if agent.sensitivity is None else replace(agent, smoothness=_smoothness(agent, needs))
-        for agent in agents
-    )
+def answering(agents: Agents, needs: Requirements) -> Agents:
+    """Return the agents with the smoothness of their objectives, if a query needs it.
+
+    Parameters
+    ----------
+    agents : tuple of AgentPlan
+    needs : Requirements
+        Requirements of the algorithm, with its queries.
+
+    Raises
+    ------
+    PrivacyError
+        If no sensitivity can be derived for the answer to a query.
+    """
+    if any(query.smooth for query in needs.queries):
+        agents = tuple(
+            agent
+            if agent.sensitivity is None
+            else replace(agent, smoothness=_smoothness(agent, needs))
+            for agent in agents
+        )
+    checks.check_queries(agents)
+    return agents
 
 
 def _smoothness(agent: AgentPlan, needs: Requirements) -> Smoothness | None:

@@ -259,12 +259,24 @@ def budgeted(agents: Agents, requested: Noises) -> Agents:
     )
 
 
+def exceeds(price: Price, epsilon: float) -> bool:
+    """Return whether a price is above a budget, by more than rounding.
+
+    Parameters
+    ----------
+    price : Price
+    epsilon : float
+        Budget at the delta of the price.
+    """
+    return not price.epsilon <= epsilon * (1 + _SLACK)
+
+
 def _budget(agent: str, asked: Declared | None, price: Price) -> float:
     """Return the epsilon that an agent's ledger may reach after the plan."""
     if asked is None or asked.epsilon is None:
         return price.epsilon
     fixed = asked.mechanism.per_step() is not None
-    if asked.epsilon * (1 + _SLACK) < price.epsilon:
+    if exceeds(price, asked.epsilon):
         level = "has a level of its own, at which" if fixed else "has a multiplier at which"
         raise PrivacyError(
             f"{asked.mechanism} noise of agent '{agent}' {level} the plan "

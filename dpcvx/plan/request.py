@@ -109,6 +109,15 @@ class Request:
         return KINDS if self.delta else ("laplace",)
 
 
+@dataclass(frozen=True, eq=False)
+class AgentRequest:
+    """Part of a complete request for one agent; its owner receives the same record in an offer."""
+
+    multiplier: float | None  # noise multiplier of the first round; None without noise
+    once: Once | None = None  # statistic that is released once
+    estimates: Estimates = ()  # from components of this statistic; post-processing
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CompleteRequest(Request):
     """A request without open choices; its values may come from the user or any proposal.
@@ -124,9 +133,7 @@ class CompleteRequest(Request):
     release: Release = field()  # pyright: ignore[reportGeneralTypeIssues]
     given: Algorithm[Any, Any]  # method as the user passed it, for the fingerprint
     clips: Sequence[float | None]  # clip norms of records' contributions
-    multipliers: Sequence[float | None]  # noise multipliers of the first round; None without noise
-    once: Sequence[Once | None] = ()  # statistics that are released once
-    estimates: Sequence[Estimates] = ()  # from components of these statistics; post-processing
+    agents: Sequence[AgentRequest]
     shares: Sequence[Sequence[float]] | None = (
         None  # of violation_probability=, by part of each constraint
     )

@@ -367,11 +367,9 @@ class Calibrated:
         return None
 
     @property
-    def asked(self) -> Calibrated:
-        """The mechanism that requests to owners state, without the derived linear term."""
-        if self.linear is None:
-            return self
-        return replace(self, multiplier=1 / self.linear.epsilon, linear=None)
+    def requested(self) -> float:
+        """Multiplier in a request, before a derived linear term replaces it."""
+        return self.multiplier if self.linear is None else 1 / self.linear.epsilon
 
     @property
     def alone(self) -> Calibrated:

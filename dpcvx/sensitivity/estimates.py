@@ -51,6 +51,16 @@ class Estimate(Protocol):
     """Estimate of some components of a statistic."""
 
     @property
+    def mean(self) -> Array:
+        """Public mean that released values are moved towards, shape (r,)."""
+        ...
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise."""
+        ...
+
+    @property
     def left(self) -> Array:
         """Return the expected covariance of the noise after the estimate, over its variance before.
 
@@ -198,6 +208,25 @@ class JamesStein:
         """Return the factor c of the mean in the target."""
         squares = float(self.mean @ self.mean)
         return float(released @ self.mean) / squares if self.fitted and squares > 0 else 1.0
+
+
+def fits(estimate: Estimate, entries: slice, size: int) -> bool:
+    """Return whether an estimate that somebody proposed is one of these components.
+
+    Parameters
+    ----------
+    estimate : Estimate
+    entries : slice
+        Components of the statistic.
+    size : int
+        Number of all its components.
+    """
+    count = len(range(*entries.indices(size))) if entries.step in (None, 1) else 0
+    mean = estimate.mean
+    if not count or mean.shape != (count,) or not np.isfinite(mean).all():
+        return False
+    dimension = estimate.dimension if isinstance(estimate, JamesStein) else 3.0
+    return 0 < estimate.deviation < math.inf and 2 < dimension < math.inf
 
 
 def pull_of(K: Array, spread: Array, variance: float) -> Array:

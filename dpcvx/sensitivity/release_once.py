@@ -8,7 +8,6 @@ number of rounds, and the noise in the gradient is the image of the noise in d u
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -19,7 +18,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as sla
 from numpy.typing import NDArray
 
-from .._words import at_least, between, together
+from .._words import at_least, at_most, between, together
 from ..errors import PrivacyError
 from ..model.adjacency import ComplexWithin, Rows, Within
 from ..model.matrices import (
@@ -32,7 +31,7 @@ from ..model.matrices import (
 from ..model.normal_form import LARGEST
 from ..model.spec import PrivateSpec
 from .certificate import Sensitivity
-from .estimates import Estimate, JamesStein
+from .estimates import Estimate
 from .norms import ball_norm
 from .second_moments import Moments, moments, moments_of
 
@@ -244,44 +243,25 @@ class Publication:
         """Unit of each weighted sum, scaled to a largest weight of 1."""
         return 1 / np.asarray(abs(self.encode).max(axis=1).todense()).ravel()
 
-    def told_moves(self) -> tuple[Array | None, Array | None]:
-        """Return targets and figures of the estimates, so that another party can rebuild them.
-
-        Targets have shape (s,). Each estimate has a row of figures: its first component, the end of
-        its components, its effective dimension, and 1 if the level is fitted. Both are None without
-        estimates of James and Stein's kind.
-        """
-        targets, figures = np.zeros(self.size), []
-        for entries, estimate in self.estimates:
-            if isinstance(estimate, JamesStein):
-                start, stop, _ = entries.indices(self.size)
-                targets[start:stop] = estimate.mean
-                figures.append([start, stop, estimate.dimension, estimate.fitted])
-        return (targets, np.array(figures, dtype=float)) if figures else (None, None)
-
-    def with_moves(self, targets: Array, figures: Array, variance: float) -> Publication | None:
-        """Return the release with estimates that another party chose, which is post-processing.
-
-        Parameters
-        ----------
-        targets, figures : ndarray
-            Arrays that `told_moves` returns; None is returned if they do not fit.
-        variance : float
-            Variance of the noise in one component of the statistic.
-        """
-        finite = np.isfinite(targets).all() and np.isfinite(figures).all()
-        if targets.shape != (self.size,) or figures.shape[1:] != (4,) or not finite:
-            return None
-        estimates: list[tuple[slice, Estimate]] = []
-        for start, stop, dimension, fitted in figures.tolist():
-            entries = slice(int(start), int(stop))
-            if not 0 <= entries.start < entries.stop <= self.size or dimension <= 2:
-                return None
-            mean = targets[entries]
-            estimates.append(
-                (entries, JamesStein(mean, math.sqrt(variance), dimension, bool(fitted)))
-            )
-        return replace(self, estimates=tuple(estimates))
+    def moved(self, p: int) -> str:
+        """Return a text on how far one change moves what is released, in the lp norm."""
+        most, unit = self.sensitivity, ""
+        if self.kind == "data":
+            what = "the released data"
+            if len(self.private) == 1:
+                most *= self.units[0]
+            else:
+                unit = ", in units of the largest change of each object"
+        elif self.kind == "shaped data":
+            what = "the released statistic of the data"
+        elif self.kind == "sums":
+            what = "the released weighted sums"
+        elif self.kind == "shaped slope":
+            what = "the released statistic of J d"
+        else:
+            what = "the released coefficient J d"
+            unit = "" if (self.weights == 1).all() else ", its components weighted"
+        return f"one change moves {what} by at most {at_most(most)} in l{p}{unit}"
 
     def noise(self, scale: float, measure: str = "scale") -> str:
         """Return text on the noise of the statistic; `measure` names what `scale` measures."""
@@ -331,18 +311,11 @@ class Once:
     encode : csr_array or None
         Matrix from the data to a statistic that is neither data nor linear coefficient; with
         "data", to one that determines them all.
-    targets : ndarray or None
-        Public proxy values of the statistic, which released values are moved towards.
-    moves : ndarray, shape (k, 4), or None
-        Figures of each estimate: first component, end of its components, their effective dimension,
-        and whether the level of its target is fitted.
     """
 
     kind: Literal["data", "slope", "shaped slope", "sums", "second moments"]
     weights: Array | None
     encode: sp.csr_array | None
-    targets: Array | None = None
-    moves: Array | None = None
 
     @staticmethod
     def of(statistic: Statistic) -> Once:

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .._words import at_least
+from .._words import at_least, at_most
 from ..errors import PrivacyError
 from ..model.adjacency import Rows
 from ..model.matrices import Matrix, csr, has_entries
@@ -83,6 +83,13 @@ class Moments:
     def unlimited(self, released: Array) -> Array:
         """Return the released moments without a projection."""
         return released
+
+    def moved(self, p: int) -> str:
+        """Return a text on how far one change moves what is released, in the lp norm."""
+        return (
+            f"one change moves the released second moments by at most {at_most(self.sensitivity)} "
+            f"in l{p}, rows in unit norm"
+        )
 
     def noise(self, scale: float) -> str:
         """Return a text on noise of this scale on the statistic."""

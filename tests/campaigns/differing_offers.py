@@ -224,9 +224,10 @@ def _told(offers, others, lines):
     return [replace(offer, lines=common) for offer in told]
 
 
-def _noise(offers, change):
-    """The offers with other noise."""
-    return [replace(offer, noise=change(offer.noise)) for offer in offers]
+def _silent(offer):
+    """The offer without noise."""
+    request = replace(offer.request, multiplier=None)
+    return replace(offer, mechanism=None, request=request, split=None)
 
 
 def coarse_grid(setting):
@@ -240,33 +241,37 @@ def coarse_grid(setting):
 def no_noise(setting):
     """Others have no private data, and are asked for no noise."""
     plan = setting.plan(public=True)
-    return plan, [
-        Part(setting.told(plan, _noise(offers_of(plan, "run"), lambda _: None)), setting.once)
-    ]
+    return plan, [Part(setting.told(plan, [*map(_silent, offers_of(plan, "run"))]), setting.once)]
 
 
 def less_noise(setting):
     """Others have no private data, and are asked for a part of the noise."""
     plan = setting.plan(public=True)
-    others = _noise(offers_of(plan, "run"), lambda n: replace(n, split=n.split.times(1 / 16)))
+    others = [replace(o, split=o.split.times(1 / 16)) for o in offers_of(plan, "run")]
     return plan, [Part(setting.told(plan, others), setting.once)]
 
 
 def other_multiplier(setting):
     """Others have no private data, and are asked for noise of another multiplier and scale."""
     plan = setting.plan(public=True)
-    others = _noise(
-        offers_of(plan, "run"),
-        lambda n: replace(n, multiplier=n.multiplier / 20, split=n.split.times(1 / 20)),
-    )
+    others = [
+        replace(
+            offer,
+            request=replace(offer.request, multiplier=offer.request.multiplier / 20),
+            split=offer.split.times(1 / 20),
+        )
+        for offer in offers_of(plan, "run")
+    ]
     return plan, [Part(setting.told(plan, others), setting.once)]
 
 
 def falling_noise(setting):
     """Others have no private data, and are asked for noise that falls from round to round."""
     plan = plan_of("summed", setting.count, rounds=2, public=True)
-    falls = lambda n: replace(n, mechanism=replace(n.mechanism, decay=0.05))  # noqa: E731
-    others = _noise(offers_of(plan, "run"), falls)
+    others = [
+        replace(offer, mechanism=replace(offer.mechanism, decay=0.05))
+        for offer in offers_of(plan, "run")
+    ]
     return plan, [Part(setting.told(plan, others), [(1, 1.0), (2, 1.0)])]
 
 

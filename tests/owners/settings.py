@@ -40,6 +40,11 @@ def offered(plan, place, run="a run"):
     return offers_of(plan, run)[0], policies_of(plan, place)[0]
 
 
+def asking(offer, **changes):
+    """An offer that requests something else of its agent."""
+    return replace(offer, request=replace(offer.request, **changes))
+
+
 def resealed(offer, **changes):
     """An offer with another program, as a coordinator would write it."""
     program = replace(offer.program, **changes)

@@ -18,9 +18,20 @@ from dpcvx.owners.messages import REASONS, Hello, Refusal
 from dpcvx.owners.offers import document_of, offers_of
 from dpcvx.owners.session import Session
 from dpcvx.privacy.ledger_file import Journal
+from dpcvx.privacy.split_noise import SplitNoise
+from dpcvx.sensitivity.estimates import JamesStein
 from dpcvx.testing.instances import laboratories, sensors
 from tests.instances import household_tariff, power_line, whole
-from tests.owners.settings import BUDGET, METHODS, answer, charges, offered, planned, resealed
+from tests.owners.settings import (
+    BUDGET,
+    METHODS,
+    answer,
+    asking,
+    charges,
+    offered,
+    planned,
+    resealed,
+)
 from tests.owners.tampered import flipped
 
 
@@ -34,14 +45,20 @@ def with_spec(offer, **changes):
     return resealed(offer, form=replace(offer.program.form, private=(spec,)))
 
 
-def with_noise(offer, **changes):
-    return replace(offer, noise=replace(offer.noise, **changes))
+def without_noise(offer):
+    return replace(asking(offer, multiplier=None), mechanism=None)
 
 
 CLAIMED = dp.LinearizedADMM(penalty=2.0, perturb="output", output_sensitivity=1.0)
 OFFERS = {
-    "half the noise": ("budget", lambda o: with_noise(o, multiplier=o.noise.multiplier / 2)),
-    "no noise": ("budget", lambda o: replace(o, noise=None)),
+    "half the noise": ("budget", lambda o: asking(o, multiplier=o.request.multiplier / 2)),
+    "no noise": ("budget", without_noise),
+    "no multiplier": ("budget", lambda o: asking(o, multiplier=None)),
+    "no mechanism": ("budget", lambda o: replace(o, mechanism=None)),
+    "noise of another level": (
+        "malformed", lambda o: replace(o, mechanism=dp.Gaussian(noise_multiplier=1e3)),
+    ),
+    "noise without a guarantee": ("sensitivity", lambda o: replace(o, delta=0.0)),
     "more rounds": ("budget", lambda o: replace(o, rounds=2 * o.rounds)),
     "a narrower adjacency": ("adjacency", lambda o: with_spec(o, adjacency=dp.Within(0.005))),
     "another adjacency": ("adjacency", lambda o: with_spec(o, adjacency=dp.Rows(0.01))),
@@ -60,15 +77,20 @@ OFFERS = {
         "altered", lambda o: replace(o, parts=(("end0", "0" * 64), *o.parts[1:])),
     ),
     "an agent twice": ("malformed", lambda o: replace(o, parts=o.parts[:1] * 2)),
-    "noise without end": ("malformed", lambda o: with_noise(o, multiplier=np.inf)),
-    "noise that counts less": ("malformed", lambda o: with_noise(o, weights=(1.0, 100.0))),
-    "rounds that count less": ("malformed", lambda o: with_noise(o, first=(100.0,))),
-    "free releases": ("malformed", lambda o: with_noise(o, free=3)),
-    "noise charged as a whole": ("method", lambda o: with_noise(o, level=1.0)),
+    "noise without end": ("malformed", lambda o: asking(o, multiplier=np.inf)),
+    "less than no noise": ("malformed", lambda o: asking(o, multiplier=-1.0)),
+    "noise for a sum that is none": (
+        "malformed", lambda o: replace(o, split=SplitNoise(3, 1, 2.0**-20, 1.0)),
+    ),
     "no rounds": ("malformed", lambda o: replace(o, rounds=0)),
     "a program that is none": ("malformed", lambda o: resealed(o, start=o.program.start[:-1])),
     "a statistic that does not leave": (
-        "malformed", lambda o: replace(o, once=offers_of(planned(release="once"), "r")[0].once),
+        "malformed",
+        lambda o: replace(o, request=offers_of(planned(release="once"), "r")[0].request),
+    ),
+    "estimates of nothing": (
+        "malformed",
+        lambda o: asking(o, estimates=((slice(None), JamesStein(np.zeros(4), 1.0, 4.0)),)),
     ),
 }  # fmt: skip
 POLICIES = {
@@ -168,7 +190,7 @@ def test_offers_say_against_whom_their_noise_protects(setting):
     assert str(agree(offer, policy)).endswith("the coordinator and all others together")
     shared, own = offered(planned(whole(sensors), METHODS["in shares"]), policy.ledger.parent)
     said = str(agree(shared, replace(own, max_colluders=1)))
-    count = shared.noise.split.max_colluders
+    count = shared.split.max_colluders
     assert said.endswith(f"the coordinator and any {count} other{'s' * (count > 1)} together")
 
 
@@ -241,16 +263,14 @@ def test_noise_that_is_split_needs_the_owners_word(tmp_path):
 
 SPLIT = {
     # The noise would be fewer parties' than it is said to be.
-    "parties": lambda noise: replace(noise, split=replace(noise.split, parties=10)),
-    "nobody honest": lambda noise: replace(noise, split=replace(noise.split, max_colluders=2)),
+    "parties": lambda one: replace(one, split=replace(one.split, parties=10)),
+    "nobody honest": lambda one: replace(one, split=replace(one.split, max_colluders=2)),
     # Sums of rounded terms on a coarser grid are no rounded sums.
-    "another grid": lambda noise: replace(
-        noise, split=replace(noise.split, width=noise.split.width / 2)
-    ),
-    "no end": lambda noise: replace(noise, split=replace(noise.split, scale=np.inf)),
+    "another grid": lambda one: replace(one, split=replace(one.split, width=one.split.width / 2)),
+    "no end": lambda one: replace(one, split=replace(one.split, scale=np.inf)),
     # Laplace noise does not add up to Laplace noise.
-    "another kind": lambda noise: replace(noise, mechanism=dp.Laplace()),
-    "none": lambda noise: replace(noise, split=None),
+    "another kind": lambda one: replace(one, mechanism=dp.Laplace()),
+    "none": lambda one: replace(one, split=None),
 }
 
 
@@ -265,10 +285,9 @@ def summed(tmp_path):
 @pytest.mark.parametrize("what", SPLIT)
 def test_split_noise_without_a_proof_is_malformed(summed, what):
     offer, policy = summed
-    noise = SPLIT[what](offer.noise)
-    lines = tuple(replace(line, noise=SPLIT[what](line.noise)) for line in offer.lines)
+    lines = tuple(map(SPLIT[what], offer.lines))
     with pytest.raises(dp.RefusedError) as refusal:
-        agree(replace(offer, noise=noise, lines=lines), replace(policy, max_colluders=1))
+        agree(replace(SPLIT[what](offer), lines=lines), replace(policy, max_colluders=1))
     assert refusal.value.code == "malformed"
 
 
@@ -283,13 +302,13 @@ def test_one_persons_data_with_two_agents_of_a_sum_are_refused(summed):
 def test_prices_follow_from_the_noise_in_the_document(summed):
     # All lines agree, and have too little noise for the multiplier of the offer.
     offer, policy = summed
-    noise, bound = offer.noise, agree(offer, policy).agent.bound
-    needed = noise.multiplier * bound / noise.split.together
+    split, bound = offer.split, agree(offer, policy).agent.bound
+    needed = offer.request.multiplier * bound / split.together
 
     def times(factor):
-        split = noise.split.times(factor)
-        lines = tuple(replace(one, noise=replace(one.noise, split=split)) for one in offer.lines)
-        return replace(offer, noise=replace(noise, split=split), lines=lines)
+        part = split.times(factor)
+        lines = tuple(replace(line, split=part) for line in offer.lines)
+        return replace(offer, split=part, lines=lines)
 
     agree(times(1.01 * needed), policy)
     with pytest.raises(dp.RefusedError, match="too little noise") as refusal:
@@ -303,10 +322,6 @@ def _line(offer, k, **changes):
     return replace(offer, lines=tuple(lines))
 
 
-def _noise(offer, k, **changes):
-    return _line(offer, k, noise=replace(offer.lines[k].noise, **changes))
-
-
 DOCUMENTS = {
     "none": lambda o: replace(o, lines=()),
     "a participant less": lambda o: replace(o, lines=o.lines[:-1]),
@@ -314,18 +329,19 @@ DOCUMENTS = {
     "another order": lambda o: replace(o, lines=(o.lines[0], *o.lines[:0:-1])),
     "another program of its own": lambda o: _line(o, 0, program="0" * 64),
     "another program of the last": lambda o: _line(o, -1, program="0" * 64),
-    "no noise of its own": lambda o: _line(o, 0, noise=None),
-    "an offer without noise": lambda o: replace(o, noise=None),
-    "another multiplier of its own": lambda o: _noise(o, 0, multiplier=1e-3),
+    "no noise of its own": lambda o: _line(o, 0, mechanism=None),
+    "no split noise of its own": lambda o: _line(o, 0, split=None),
+    "an offer without noise": without_noise,
+    "another multiplier of its own": lambda o: _line(o, 0, multiplier=1e-3),
+    "another statistic of its own": lambda o: _line(o, 0, once="0" * 64),
     "another group of its own": lambda o: _line(o, 0, share=2),
-    "no noise of the last": lambda o: _line(o, -1, noise=None),
-    "noise of the last that is not split": lambda o: _noise(o, -1, split=None),
-    "less noise of the last": lambda o: _noise(o, -1, split=o.noise.split.times(0.5)),
-    "more noise of the last": lambda o: _noise(o, -1, split=o.noise.split.times(2.0)),
-    "falling noise of the last": lambda o: _noise(o, -1, mechanism=dp.Gaussian(decay=0.5)),
-    "other weights of the last": lambda o: _noise(o, -1, weights=(0.1,)),
+    "no noise of the last": lambda o: _line(o, -1, mechanism=None),
+    "noise of the last that is not split": lambda o: _line(o, -1, split=None),
+    "less noise of the last": lambda o: _line(o, -1, split=o.split.times(0.5)),
+    "more noise of the last": lambda o: _line(o, -1, split=o.split.times(2.0)),
+    "falling noise of the last": lambda o: _line(o, -1, mechanism=dp.Gaussian(decay=0.5)),
     "a group of the last": lambda o: _line(o, -1, share=2),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", DOCUMENTS)
@@ -358,18 +374,19 @@ def test_a_document_is_the_same_for_all_and_binds_what_is():
     plan = planned(whole(sensors), METHODS["in shares"])
     offers = offers_of(plan, "a run")
     (document,) = {document_of(offer) for offer in offers}
-    own = {"agent", "place", "noise", "share", "program", "once"}
+    own = {"agent", "place", "mechanism", "share", "program", "request", "split"}
     for name in {field.name for field in fields(offers[0])} - own:
         assert document_of(replace(offers[0], **{name: "another"})) != document
     for name in own:
         assert document_of(replace(offers[0], **{name: None})) == document
-    assert {name for name in vars(offers[0].lines[0])} == own - {"place"}
+    request = {"multiplier", "once"}  # the digest of the second has the estimates as well
+    assert {*vars(offers[0].lines[0])} == own - {"place", "request"} | request
 
 
 def test_an_owner_is_shown_the_noise_of_all_participants(summed):
     offer, policy = summed
     said = " ".join(str(agree(offer, policy)).split())
-    split, count = offer.noise.split, len(offer.lines)
+    split, count = offer.split, len(offer.lines)
     assert (
         f"each of {count} participants adds a standard deviation of {number(split.scale)}" in said
     )
@@ -379,11 +396,12 @@ def test_an_owner_is_shown_the_noise_of_all_participants(summed):
 
 def test_an_owner_is_shown_the_noise_of_the_last_round_where_it_falls(summed):
     offer, policy = summed
-    noise = replace(offer.noise, mechanism=replace(offer.noise.mechanism, decay=0.8))
-    offer = replace(offer, noise=noise, rounds=2)
-    offer = replace(offer, lines=tuple(replace(line, noise=noise) for line in offer.lines))
-    said = " ".join(str(agree(offer, replace(policy, epsilon=100.0))).split())
-    first, last = noise.split, noise.at(2).split
+    falling = replace(offer.mechanism, decay=0.8)
+    lines = tuple(replace(line, mechanism=falling) for line in offer.lines)
+    offer = replace(offer, mechanism=falling, rounds=2, lines=lines)
+    agreed = agree(offer, replace(policy, epsilon=100.0))
+    said = " ".join(str(agreed).split())
+    first, last = offer.split, agreed.agent.noise.at(2).split
     assert f"of {number(first.scale)} to the sum of round 1, and of {number(last.scale)}" in said
     held = f"{number(first.together)} in round 1 and {number(last.together)} in round 2"
     assert held in said and "every sum" not in said
@@ -446,15 +464,16 @@ def sums_of_loads():
 
 def test_an_owner_releases_sums_that_its_program_names(tmp_path):
     offer, policy = offered(sums_of_loads(), tmp_path)
-    assert offer.once.kind == "sums" and offer.once.encode.shape == (2, 6)
+    once = offer.request.once
+    assert once.kind == "sums" and once.encode.shape == (2, 6)
     assert agree(offer, policy) is not None
 
-    one_entry = offer.once.encode.copy()
+    one_entry = once.encode.copy()
     one_entry.data[1:] = 0.0
     written = replace(offer.algorithm, as_written=False)
     changes = {
         "malformed": [
-            lambda o: replace(o, once=replace(o.once, encode=one_entry)),
+            lambda o: asking(o, once=replace(once, encode=one_entry)),
             lambda o: resealed(o, sums=None),
             lambda o: resealed(o, as_written=False, sums=None),
             lambda o: replace(o, algorithm=written),
@@ -489,7 +508,7 @@ def test_owners_of_complex_data_count_real_and_imaginary_parts(tmp_path):
             lambda o: with_spec(o, adjacency=replace(kind, radius=0.05)),
             lambda o: with_spec(o, adjacency=replace(kind, hermitian=False)),
         ],
-        "malformed": [lambda o: replace(o, once=replace(o.once, kind="sums", encode=sums))],
+        "malformed": [lambda o: asking(o, once=replace(o.request.once, kind="sums", encode=sums))],
     }
     for code, many in changes.items():
         for change in many:
@@ -507,16 +526,73 @@ def test_owners_derive_random_linear_terms_by_themselves(tmp_path):
     plan = dp.Problem([agent]).plan(dp.ObjectivePerturbation(2.0), epsilon=1.0, delta=0)
     offer, policy = offered(plan, tmp_path)
     term = plan.agents[0].noise.linear
-    assert offer.noise.linear is None
     assert agree(offer, policy).part.agent.noise.linear == term
     lower = replace(offer, algorithm=dp.ObjectivePerturbation(0.5))
     found = agree(lower, policy).part.agent
     assert found.price == plan.agents[0].price
     assert found.noise.linear.scale > 1.2 * term.scale  # the determinant takes more of the price
-    for other in (
-        with_noise(offer, linear=replace(term, scale=term.scale / 100)),
-        replace(offer, algorithm=dp.ObjectivePerturbation()),
+    with pytest.raises(dp.RefusedError) as refusal:
+        agree(replace(offer, algorithm=dp.ObjectivePerturbation()), policy)
+    assert refusal.value.code == "malformed"
+
+
+def moved_towards_proxies():
+    """Two owners whose data are released once, and moved towards public proxy data."""
+    x, agents = cp.Variable(6, name="x"), []
+    for k in range(2):
+        proxy = np.linspace(1, 2, 6)
+        d = dp.Private(proxy + 0.1, name=f"d{k}", adjacency=dp.Within(1.0), proxy=proxy)
+        agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x - d)), [cp.abs(x) <= 9], name=f"a{k}"))
+    return dp.Problem(agents).plan(release="once", epsilon=1.0, delta=1e-6)
+
+
+PROJECTED = {
+    **{name: lambda method=method: planned(power_line, method)
+       for name, method in METHODS.items() if "shares" not in name},
+    **{name: lambda method=method: planned(whole(sensors), method)
+       for name, method in METHODS.items() if "shares" in name},
+    "released once": lambda: planned(release="once"),
+    "laplace": lambda: planned(mechanism="laplace"),
+    "falling": lambda: planned(mechanism=dp.Gaussian(decay=0.9)),
+    "weighted sums": sums_of_loads,
+    "proxies": moved_towards_proxies,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROJECTED)
+def test_an_owner_derives_what_the_plan_derived(name, tmp_path):
+    """Of an offer, an owner makes the record that the coordinator's plan has for its agent."""
+    plan = PROJECTED[name]()
+    for agent, offer, policy in zip(
+        plan.agents, offers_of(plan, "r"), policies_of(plan, tmp_path), strict=True
+    ):
+        mine = agree(wire.decode(wire.encode(offer)), policy).agent
+        assert mine.noise == agent.noise and mine.price == agent.price
+        assert (mine.needs, mine.share, mine.bound) == (agent.needs, agent.share, agent.bound)
+        statistic, theirs = mine.publication, agent.publication
+        assert (statistic is None) is (theirs is None)
+        if statistic is not None:
+            assert statistic.sensitivity == theirs.sensitivity
+            assert wire.encode((mine.request,)) == wire.encode((agent.request,))
+    if name == "proxies":
+        assert statistic.estimates
+
+
+def test_estimates_that_fit_no_statistic_are_malformed(tmp_path):
+    offer, policy = offered(moved_towards_proxies(), tmp_path)
+    ((entries, estimate),) = offer.request.estimates
+    for wrong in (
+        replace(estimate, mean=estimate.mean[1:]),
+        replace(estimate, mean=np.full(6, np.nan)),
+        replace(estimate, dimension=2.0),
+        replace(estimate, dimension=np.inf),
+        replace(estimate, deviation=0.0),
     ):
         with pytest.raises(dp.RefusedError) as refusal:
-            agree(other, policy)
+            agree(asking(offer, estimates=((entries, wrong),)), policy)
         assert refusal.value.code == "malformed"
+    for where in (slice(1, 7), slice(0, 0), slice(0, 6, 0), slice(5, None, -1)):
+        with pytest.raises(dp.RefusedError) as refusal:
+            agree(asking(offer, estimates=((where, estimate),)), policy)
+        assert refusal.value.code == "malformed"
+    assert charges(policy) == (0, 0)

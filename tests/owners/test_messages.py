@@ -112,7 +112,7 @@ def documents(offer, policy):
     shared, own = offered(planned(whole(sensors), METHODS["in shares"]), policy.ledger.parent)
     *lines, last = shared.lines
     return said(
-        replace(own, max_colluders=1), replace(shared, lines=(*lines, replace(last, noise=None)))
+        replace(own, max_colluders=1), replace(shared, lines=(*lines, replace(last, split=None)))
     )
 
 

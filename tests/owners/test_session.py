@@ -25,7 +25,7 @@ from dpcvx.owners.messages import (
     Refusal,
 )
 from dpcvx.owners.session import Session
-from tests.owners.settings import answer, charges, offered, planned
+from tests.owners.settings import answer, asking, charges, offered, planned
 
 W = np.zeros(2)
 NONSENSE = {
@@ -149,7 +149,7 @@ def test_an_offer_that_differs_in_one_number_is_another_run(begun):
     session, policy, offer = begun
     answer(session, call(1))
     session.close()
-    other = replace(offer, noise=replace(offer.noise, multiplier=2 * offer.noise.multiplier))
+    other = asking(offer, multiplier=2 * offer.request.multiplier)
     back = Session(policy, seed=1)
     answer(back, other)
     answer(back, call(1))

@@ -266,6 +266,7 @@ FORMATS = {
     b"dpx9": "647d798e34aefb7a8b3cd67f67478d86",
     b"dpxA": "b6bf6e5b8c447729234224c0da63e44a",
     b"dpxB": "b4f761b7042bd87f385cec96b254e534",
+    b"dpxC": "e863a7fc5485d109fd22764139706686",
 }
 UNIONS = (typing.Union, type(int | str))
 

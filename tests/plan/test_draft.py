@@ -29,6 +29,11 @@ def complete(release="once"):
     return made, propose(made, request).request
 
 
+def asking(request, **changes):
+    """The request with something else for its one agent."""
+    return replace(request, agents=[replace(request.agents[0], **changes)])
+
+
 @pytest.mark.parametrize("release", ["once", "each_step"])
 def test_a_complete_request_needs_no_defaults(release):
     made, request = complete(release)
@@ -40,16 +45,16 @@ def test_a_complete_request_needs_no_defaults(release):
 
 def test_less_noise_than_the_budget_allows_is_refused():
     made, request = complete()
-    half = [multiplier / 2 for multiplier in request.multipliers]
+    half = [replace(agent, multiplier=agent.multiplier / 2) for agent in request.agents]
     with pytest.raises(dp.PrivacyError, match="more than epsilon=1"):
-        make_terms(Terms, made, replace(request, multipliers=half))
+        make_terms(Terms, made, replace(request, agents=half))
 
 
 @pytest.mark.parametrize("multiplier", [None, 0.0, -1.0, np.inf, np.nan])
 def test_noise_without_a_multiplier_is_refused(multiplier):
     made, request = complete()
     with pytest.raises(dp.PrivacyError, match="was requested for agent"):
-        make_terms(Terms, made, replace(request, multipliers=[multiplier]))
+        make_terms(Terms, made, asking(request, multiplier=multiplier))
 
 
 @pytest.mark.parametrize(
@@ -58,14 +63,14 @@ def test_noise_without_a_multiplier_is_refused(multiplier):
 def test_a_statistic_without_a_bound_is_refused(once):
     made, request = complete()
     with pytest.raises(dp.PrivacyError, match="release"):
-        make_terms(Terms, made, replace(request, once=[once], estimates=[()]))
+        make_terms(Terms, made, asking(request, once=once, estimates=()))
 
 
 def test_the_sensitivity_of_another_statistic_is_derived_anew():
     made, request = complete()
     for weights in (np.array([1.0, 1.0]), np.array([1.0, 5.0])):
         once = Once("slope", weights, None)
-        agent = make_terms(Terms, made, replace(request, once=[once], estimates=[()])).agents[0]
+        agent = make_terms(Terms, made, asking(request, once=once, estimates=())).agents[0]
         # The slope of |x - d|^2 moves by twice the change of one entry.
         assert agent.publication.sensitivity == pytest.approx(0.2 * weights.max(), rel=1e-6)
 
@@ -80,7 +85,8 @@ def test_a_group_with_different_multipliers_is_refused():
         algorithm=dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=3, release="each_step"
     )
     request = propose(made, asked).request
-    first, second = request.multipliers
-    for other in (0.55 * second, 1.7 * second):
+    first, second = request.agents
+    for factor in (0.55, 1.7):
+        other = replace(second, multiplier=factor * second.multiplier)
         with pytest.raises(dp.PrivacyError, match="'a0' and 'a1' form a group"):
-            make_terms(Terms, made, replace(request, multipliers=[first, other]))
+            make_terms(Terms, made, replace(request, agents=[first, other]))
