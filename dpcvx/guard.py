@@ -112,8 +112,9 @@ def fetched(source: Callable[[], T], what: str) -> T:
             with np.errstate(all="ignore"):
                 values.append(source())
         except BaseException as error:
-            told = type(error) is FileError
-            left = _bare(error) if told else _silenced(error, lambda kind: failed(what, kind))
+            told, where = type(error) is FileError, line_of_user(error)
+            refusal = functools.partial(failed, what, where=where)
+            left = _bare(error) if told else _silenced(error, refusal)
     del source
     kinds = " and ".join(sorted({warning.category.__name__ for warning in caught}))
     del caught
@@ -145,14 +146,21 @@ def warn_caller(text: str, kind: type[Warning]) -> None:
     warnings.warn(text, kind, stacklevel=depth + 1)
 
 
-def failed(what: str, kind: str) -> DataError:
+def failed(what: str, kind: str, where: str = "") -> DataError:
     """Return an error without the text of the original one, which may quote private data.
 
-    `kind` is the name of the original error's type.
+    Parameters
+    ----------
+    what : str
+        Action that failed, as the subject of a sentence.
+    kind : str
+        Name of the original error's type.
+    where : str
+        Place in the user's code, as `line_of_user` returns it.
     """
     return DataError(
-        f"{what} raised {kind}; its message is withheld because it may quote the data. Call the "
-        "function by itself to see it."
+        f"{what} raised {kind}{where}; its message is withheld because it may quote the data. "
+        "Call the function by itself to see it."
     )
 
 

@@ -3,17 +3,19 @@
 ``python -m tests.rooms`` prints the picture that stands in ``CONTRIBUTING.md``, and
 ``python -m tests.rooms --guarantee`` the files that a guarantee rests on, with their lines. With
 ``--guarantee examples/first_model.py`` it lists what this program enters in these files: all that a
-reviewer of its guarantee has to read.
+reviewer of its guarantee has to read. The program runs twice, as it is and without its seeds: noise
+of the second run is drawn as in production.
 """
 
 import ast
 import copy
 import functools
+import io
 import re
 import runpy
 import sys
 import textwrap
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import networkx as nx
@@ -183,6 +185,21 @@ def guarantee(package=PACKAGE):
 
 
 @contextmanager
+def unseeded():
+    """Runs that leave out their seeds: their noise comes from the operating system."""
+    run = dp.Plan.run
+
+    def without_seed(*arguments, seed=None, **named):
+        return run(*arguments, **named)
+
+    dp.Plan.run = without_seed
+    try:
+        yield
+    finally:
+        dp.Plan.run = run
+
+
+@contextmanager
 def entering(package=PACKAGE):
     """A list of file and first line of each function of the package that is entered, in order."""
     entered = []
@@ -278,6 +295,8 @@ def main(arguments):
         case ["--guarantee", program]:
             with entering() as entered:
                 runpy.run_path(program, run_name="__main__")
+                with unseeded(), redirect_stdout(io.StringIO()):
+                    runpy.run_path(program, run_name="__main__")
             print(to_read(entered))
         case ["--guarantee"]:
             print(guarantee())

@@ -194,6 +194,23 @@ def test_panics_of_a_solver_in_private_steps_are_withheld(monkeypatch):
     assert not leaks(caught.value)
 
 
+def test_errors_of_a_source_name_the_line_of_the_users_code():
+    def source():
+        raise KeyError(CANARY)
+
+    line = source.__code__.co_firstlineno + 1
+    calls = (
+        lambda: plan().run(data={"load": source}),
+        lambda: dp.not_private.too_long(rows(), source),
+    )
+    for call in calls:
+        with pytest.raises(dp.DataError, match=rf"raised KeyError in test_guard.py, line {line}; "):
+            call()
+    # Installed code has no line of the user's.
+    with pytest.raises(dp.DataError, match="raised TypeError; its"):
+        plan().run(data={"load": functools.partial(json.loads, None)})
+
+
 def test_warnings_of_a_source_are_reported_without_their_text():
     def source():
         warnings.warn(f"odd value {CANARY}", RuntimeWarning, stacklevel=1)

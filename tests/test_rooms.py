@@ -3,9 +3,11 @@
 import ast
 from collections import Counter
 
+import cvxpy as cp
 import pytest
 
 import dpcvx as dp
+from dpcvx.privacy.randomness import Secure
 from tests.rooms import (
     PACKAGE,
     ROOMS,
@@ -18,6 +20,7 @@ from tests.rooms import (
     picture,
     rests_on,
     to_read,
+    unseeded,
     walked,
 )
 
@@ -126,6 +129,19 @@ def test_a_reviewer_reads_what_a_program_enters_in_these_files(house):
         "            3-5    f",
         "     5 lines of functions in 2 files",
     ]
+
+
+def test_a_reviewer_reads_what_draws_noise_without_a_seed():
+    x, d = cp.Variable(), dp.Private(1.0, name="d", adjacency=dp.Within(1.0))
+    agent = dp.Agent(cp.Minimize(cp.square(x - d)), [cp.abs(x) <= 9], name="a")
+    plan = dp.Problem([agent]).plan(epsilon=100.0, delta=1e-6)
+    seeded = [plan.run(seed=1, verbose=False).solution[x] for _ in range(2)]
+    with unseeded(), entering() as entered:
+        fresh = plan.run(seed=1, verbose=False).solution[x]
+    assert seeded[0] == seeded[1] != fresh
+    code = Secure.at.__code__
+    assert (code.co_filename, code.co_firstlineno) in entered
+    assert plan.run(seed=1, verbose=False).solution[x] == seeded[0]
 
 
 def test_what_a_call_enters_is_seen():

@@ -99,8 +99,8 @@ class Offer:
     request : AgentRequest
         Multiplier of the agent's noise, and the statistic that it releases once.
     split : SplitNoise or None
-        Noise that the agent adds to a sum in secure aggregation. It follows from all agents, so the owner
-        cannot derive it, and checks its privacy loss against `lines`.
+        Noise that the agent adds to a sum in secure aggregation. It follows from all agents, so
+        the owner cannot derive it, and checks its privacy loss against `lines`.
     """
 
     run: str
