@@ -53,7 +53,7 @@ class Oracle(Protocol):
         ...
 
     def uniform(self, size: int) -> Array:
-        """Return secret uniform numbers between 0 and 1, which the agent draws in this round."""
+        """Return uniform numbers between 0 and 1 that the agent draws in this round, and keeps."""
         ...
 
 

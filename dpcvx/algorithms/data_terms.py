@@ -41,6 +41,7 @@ class DataTerms:
     Attributes
     ----------
     slope : ndarray, shape (n,)
+        Linear coefficient.
     curvature : csr_array, shape (n, n)
         Matrix H; empty if the data's effect on the gradient does not depend on the point.
     """
@@ -97,7 +98,7 @@ class MomentSum:
         return self.terms[0].size
 
     def read(self, total: Array) -> tuple[Array, sp.csr_array]:
-        """Return gradient at 0 and Hessian of all agents' terms of records, from the sum.
+        """Return gradient at 0 and Hessian of all agents' data terms, over the reader's variables.
 
         Parameters
         ----------
@@ -110,7 +111,7 @@ class MomentSum:
 
 
 def moment_sum(program: Program) -> MomentSum:
-    """Return the sum of second moments for these agents.
+    """Return the summands and the reader of a sum of second moments over a program's agents.
 
     Raises
     ------

@@ -95,8 +95,8 @@ class DPP2(SecretPointMethod[Memory]):
         step size divided by the largest eigenvalue of P. If omitted, half of this bound, or half of
         the step size if that is smaller.
     penalty : float, optional
-        The paper's rho, the weight of the sum over rounds of the differences of y; a tenth of
-        1 / step if omitted.
+        The paper's rho, the weight of the sum over rounds of the differences of x + w between
+        neighbors; a tenth of 1 / step if omitted.
     memory : float
         The paper's eta, between 0 and 1; it is public and has no effect on the points.
     damping : float

@@ -103,7 +103,7 @@ class FederatedAveraging(SummedMethod):
         return Residuals(float(np.linalg.norm(gaps)), server.dual, largest, 0.0)
 
     def adds(self, k: int) -> bool:
-        """Return False: the server computes the distances from the mean from single summands."""
+        """Return False, because the residuals need every point and not only the sum."""
         return False
 
     def target(self, program: Program) -> Array:

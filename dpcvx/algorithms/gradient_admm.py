@@ -232,12 +232,12 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
 
     @property
     def _beta(self) -> float:
-        assert self.penalty is not None  # resolved
+        assert self.penalty is not None  # `propose` has set it
         return self.penalty
 
     @property
     def _eta(self) -> float:
-        assert isinstance(self.step, (int, float))  # resolved
+        assert isinstance(self.step, (int, float))  # `propose` has set it
         return self.step
 
     def _contracting(self, program: Program, nu: float) -> float:

@@ -8,7 +8,7 @@ of the budget is spent on noisy sums over records, and the steps follow from the
   far. The first clip C is v / u times this norm.
 * One noisy sum yields the mean m and the largest curvature :math:`\lambda` of the sum of losses at
   the initial point. Each record's curvature is cut to a limit that one in ten records exceeds,
-  which six more counts find.
+  which six earlier counts find.
 * Then T steps :math:`x_{t+1} = P_W(x_t - \eta_t g_t)` follow noisy sums of clipped gradients, with
   :math:`\eta_t = \min(1.5 / \lambda,\, s / (m \sqrt{\max(1, \tau \min(1, 200 p))}))`,
   :math:`\tau = t T_0 / T`. The factor s is the least one that makes all step sizes add up to the
@@ -56,7 +56,7 @@ ROUNDS = 2 * _COUNTS + 1
 _CURVED = 0.1
 # Probability that the chosen limit is too low, which lengthens steps, without a bound.
 _LOW = 0.2
-# Share of a step's privacy loss that pays for the count of clipped records, beside the gradient.
+# Privacy loss (in zCDP) of the count of clipped records, relative to the gradient beside it.
 _COUNTED = 2 / 93
 # Number of standard deviations of a count that are attributed to noise.
 _SURE = 1.5
@@ -140,7 +140,7 @@ class LearnScale:
 
     @property
     def sought(self) -> float:
-        """Share v of the records whose gradients exceed the norm that the first counts find."""
+        """Share v of the records whose gradients exceed the norm that six counts find."""
         assert self.noise is not None
         return min(14 * self.noise, 0.4)
 

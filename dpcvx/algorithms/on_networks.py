@@ -211,7 +211,7 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
     def start_server(self, program: Program) -> NetworkState:
         """Return the state with the public initial points as all agents' last values."""
         network = self.graph
-        assert isinstance(network, Network)  # resolved
+        assert isinstance(network, Network)  # `propose` has set it
         sent = np.array([shared(local.start, local) for local in program.agents])
         # With two exchanges, the first points that are released are the initial points themselves.
         points = sent if self.exchanges == 1 else np.full_like(sent, np.nan)

@@ -302,7 +302,7 @@ def proposed_sharing(
     split = facts.conditions.split
     if split is not None:
         return SplitSharing(split.room if learned else split.reach(sharing.limit), split.width)
-    sharing.encoding(agents)  # refused before any data are read, if it is
+    sharing.encoding(agents)  # raises here, before any data are read, if sums could wrap around
     return sharing
 
 

@@ -295,7 +295,7 @@ class _Norms:
         self._problem = cp.Problem(cp.Minimize(kappa), limits)
 
     def norm(self, rho: float) -> ContractingNorm | None:
-        """Return the norm for a rate rho, without a check; None if the solver finds none."""
+        """Return the contracting norm for a rate rho, unchecked; None if the solver finds none."""
         self._rho.value = rho
         try:
             with warnings.catch_warnings():

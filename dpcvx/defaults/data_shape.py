@@ -54,7 +54,8 @@ _DEVIATIONS = 4.0
 # influence, because the true data differ from the proxy data. Such directions get more noise, but
 # not so much that the problem responds differently than predicted.
 _HEDGE = 0.1
-# Least share of the cost for which a row is released beside the entries, and most such rows.
+# Least share of the cost of a row that is released beside the entries, and largest number of such
+# rows.
 _NOTED, _ROWS = 0.05, 8
 # Largest number of entries of data whose noise is shaped.
 _ENTRIES = 600

@@ -26,7 +26,7 @@ from ..solvers.projector import Extent, Projector
 
 Array = NDArray[np.float64]
 
-# Typical distance to the optimum, relative to the initial value over the largest slope.
+# Typical distance to the optimum, in units of the initial value divided by the largest slope.
 _DESCENTS = 6.0
 # Largest sum, over sets, of squared numbers of components for computing extents, which takes a few
 # seconds: each component needs two solves.

@@ -45,8 +45,8 @@ Array = NDArray[np.float64]
 _SPECTRUM = (0.2, 0.6, 2.2)
 # Assumed distances relative to the estimated one.
 _DISTANCES = (1 / 3, 1.0, 3.0)
-# Largest step for nonsmooth losses: sqrt(T) of these steps with the largest gradient cross the set
-# this many times.
+# Largest step for nonsmooth losses: sqrt(T) of these steps with the largest gradient cover the
+# estimated distance to the optimum this many times.
 _LONGEST = 4.0
 # Number of rounds up to which the last iterate is better than an average.
 FEW = 8
@@ -152,11 +152,11 @@ def chosen_step(
     """Return the step-size rule of a gradient method, from public facts.
 
     Without noise, the step size is 1 / L with the smoothness constant L. For nonsmooth losses it
-    decreases like ``1 / sqrt(t)``; the first step with the largest gradient crosses the set. With
-    noise, the step size is `predicted`. For nonsmooth losses with `falls`, it also decreases like
-    ``1 / sqrt(t)``, which tolerates a wrong estimate of the distance. If neither the distance nor
-    the curvature is known, noisy steps are refused; without noise, the steps are the papers'
-    ``1 / sqrt(t)``, which depends on units.
+    decreases like ``1 / sqrt(t)``; the first step with the largest gradient covers the estimated
+    distance to the optimum. With noise, the step size is `predicted`. For nonsmooth losses with
+    `falls`, it also decreases like ``1 / sqrt(t)``, which tolerates a wrong estimate of the
+    distance. If neither the distance nor the curvature is known, noisy steps are refused; without
+    noise, the steps are the papers' ``1 / sqrt(t)``, which depends on units.
 
     For the other arguments and errors see `PublicFacts.step`, and for `pull` see `predicted`.
     """
@@ -243,9 +243,9 @@ def _unbounded(local: LocalProgram) -> list[str]:
 def longest(scene: Landscape, rounds: int) -> float | None:
     """Return the largest step size to try; None if neither curvature nor distance is known.
 
-    It is 1 / L, or for nonsmooth losses, it follows from the distance across the set. A single
-    noisy step cannot diverge, as several steps can, so it may be 1 over the largest typical
-    curvature instead.
+    It is 1 / L with the smoothness constant L. For nonsmooth losses, it follows from the estimated
+    distance to the optimum. A single noisy step cannot diverge, as several steps can, so its size
+    may be the inverse of the largest typical curvature.
     """
     if scene.smoothness:
         alone = scene.noisy and rounds == 1 and scene.curvature > 0

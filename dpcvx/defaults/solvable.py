@@ -158,7 +158,7 @@ def check_joint_minimizer(
         not program.kept or falls_forever(cone, sp.csr_array((0, n)))
     )
     if not everywhere or (falls and (noisy or not private)):
-        # Otherwise surrogate data are projected to signs or semidefinite matrices, and may differ.
+        # Surrogate data that are projected to signs or semidefinite matrices may have an optimum.
         free = all(spec.free for agent in agents for spec in agent.program.form.private)
         refusal = UnsolvableError if free or not noisy else ModelError
         raise refusal(
@@ -186,7 +186,7 @@ def _or_steps(program: Program) -> str:
 
 
 def _slope(sensitivity: Sensitivity) -> Array:
-    """Return a generic linear term of those that noise in the data can add, shape (n,)."""
+    """Return a generic one of the linear terms that noise in the data can add, shape (n,)."""
     total = np.zeros(sensitivity.extent.lower.size)
     for J in sensitivity.jacobians:
         # Normalized columns, so that no column is negligible.

@@ -42,7 +42,7 @@ _RECORDS = 10
 COUNT = 12
 # Number of draws of a copy, if drawn copies have no optimum.
 _TRIES = 5
-# Factors on the assumed error, or on its inverse, to find where a ranking changes, and the number
+# Factors that multiply or divide the assumed error, to find where a ranking changes, and the number
 # of copies for each.
 _MULTIPLES = (2.0, 4.0, 8.0)
 _LOOKED_AT = 4

@@ -258,5 +258,5 @@ def _proxies(plan: Terms, given: Mapping[Private, Sealed]) -> dict[Private | str
 
 def _solvable(plan: Terms) -> bool:
     """Return whether the optimum for proxy data can be computed."""
-    model = plan.program.model  # which cvxpy solves
+    model = plan.program.model  # cvxpy solves a model as written
     return model is not None or all(agent.is_dcp() for agent in plan.problem.agents)
