@@ -327,7 +327,7 @@ class Compiled:
 
     @property
     def releasable(self) -> bool:
-        """Return whether all data can be released once."""
+        """Return whether every agent's data, or a statistic of them, can be released once."""
         return all(s is None or releasable(s) for s in self.sensitivities.values())
 
     def clipped(self, clips: Sequence[float | None]) -> Self:

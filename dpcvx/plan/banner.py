@@ -272,8 +272,8 @@ def _names(agent: AgentPlan) -> list[Named]:
 def _by_agent(said: Iterable[tuple[str, str, Sequence[Named]]]) -> list[str]:
     """Return lines on agents; agents with equal text share one line.
 
-    `said` has, for each agent, its name, the text with marks for names that may differ, and these
-    names.
+    `said` contains a triple for each agent: its name, a text with marks in place of names that
+    differ between agents, and these names.
     """
     grouped: dict[tuple[str, int], tuple[list[str], list[Sequence[Named]]]] = {}
     for agent, text, names in said:

@@ -311,7 +311,7 @@ def check_queries(agents: Sequence[AgentPlan]) -> None:
 
 
 def check_start(agent: AgentPlan, once: bool) -> None:
-    """Refuse an initial point without a gradient, or with a wrong or infinite sensitivity."""
+    """Refuse an initial point without gradient, and sensitivities that are infinite or wrong."""
     local, derived = agent.program, agent.sensitivity
     public = local.form.at_zero()
     if not np.isfinite(public.gradient(local.start)).all():

@@ -80,7 +80,7 @@ class Draft:
 
     @property
     def steps_first(self) -> bool:
-        """Return whether steps must be chosen before the noise, as its scale depends on them."""
+        """Return whether the method's steps must be chosen first, as the noise scale needs them."""
         return self.request.observer != "everyone" or len(self.needs.weights) > 1
 
     @property

@@ -133,9 +133,9 @@ class Guarantee:
         guarantee: noise is off, or there are no private data.
     epsilon, delta : float
         Guarantee for the data of each agent, or of one person in all agents of a group. Data of
-        other agents compose in parallel. If agents have noise of their own, the largest epsilon.
+        other agents compose in parallel. If the agents' noise differs, epsilon is the largest one.
     rho : float
-        Parameter of zero-concentrated differential privacy of the same releases.
+        Parameter of zero-concentrated differential privacy (zCDP) of these releases.
     mechanism, accountant, observer : str
         Noise, accounting rule and observer, as text.
     certificate : {"derived", "asserted", "none"}
@@ -315,7 +315,7 @@ def _merged(kinds: Sequence[Change]) -> list[str]:
 
 
 def _each(change: Change) -> list[Named]:
-    """Return the names in one of many equal changes, to be merged with the others' names."""
+    """Return the names in one change, for a text that merges many changes of one kind."""
     first, *others = change.names
     parts = len(change.objects) - 1
     held = [name._replace(before="its own of ") for name in others[:parts]]

@@ -341,7 +341,7 @@ class Spread:
 
 
 def spread_of(publication: Publication, noise: Calibrated) -> Spread:
-    """Return the noise in a release of the data themselves.
+    """Return the distribution of the noise in a one-time release of an agent's data.
 
     Parameters
     ----------
@@ -448,7 +448,7 @@ def tightened(
 
 @dataclass(frozen=True, eq=False)
 class _Image:
-    """Move of a part of a constraint per unit of noise, in units of the part's margin."""
+    """Linear map from the noise to the slack of one part of a constraint."""
 
     rows: Array  # matrix from s noise components to the part's rows, shape (rows, s)
     semidefinite: bool
@@ -467,7 +467,7 @@ class _Image:
         return sum_quantile(norm, head, alpha / 2) + image_quantile(norm, rest, alpha / 2)
 
     def reach(self) -> float:
-        """Return the largest margin that noise of Euclidean length 1 needs."""
+        """Return the margin that suffices for all noise of Euclidean length at most 1."""
         if self.semidefinite:
             wide = np.concatenate(self._matrices(), axis=1)
             return float(np.linalg.norm(wide, 2))
@@ -475,7 +475,7 @@ class _Image:
         return float(np.linalg.norm(self.rows[0])) + rest
 
     def rounded(self) -> float:
-        """Return the largest margin that noise with entries of at most 1 needs."""
+        """Return the margin that suffices for all noise with entries between -1 and 1."""
         if self.semidefinite:
             values, vectors = np.linalg.eigh(self._matrices())
             sizes = (vectors * np.abs(values)[:, None]) @ vectors.transpose(0, 2, 1)
@@ -501,6 +501,6 @@ def _less(
     units: Sequence[float],
     weights: Sequence[float],
 ) -> bool:
-    """Return whether the first margins are smaller than the second ones, in a weighted sum."""
+    """Return whether the weighted sum of margin / unit is smaller for `first` than for `second`."""
     every = zip(first, second, units, weights, strict=True)
     return sum(weight * (a - b) / unit for a, b, unit, weight in every if unit > 0) < 0

@@ -129,7 +129,7 @@ class Terms:
 
     @property
     def notes(self) -> str:
-        """Remarks without advice, as results repeat them."""
+        """Remarks without advice, as text; a result's notes contain it."""
         return "; ".join(filter(None, (self.warnings, self.beside)))
 
     @property

@@ -317,7 +317,7 @@ class Account:
             raise self._refused(self._total, 0, idle=True)
 
     def copy(self) -> Account:
-        """Return a copy that is charged independently."""
+        """Return a copy; charging it does not change this account."""
         return replace(self, entries=self.entries.copy())
 
     def equals(self, other: Account) -> bool:
@@ -330,7 +330,7 @@ class Account:
         self._total, self.budget, self.committed = later._total, later.budget, later.committed
 
     def taken_over(self, spent: Account) -> Account:
-        """Return a copy of an equal agent's charged account, with this agent's name."""
+        """Return a copy of `spent`, the account of an agent with equal charges, for this agent."""
         return replace(spent.copy(), agent=self.agent, adjacency=self.adjacency)
 
     def refusal(

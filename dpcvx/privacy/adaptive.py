@@ -109,9 +109,9 @@ def covers(
     Parameters
     ----------
     total, committed, pooled
-        See `price`.
+        Releases, commitment and group; see `price`.
     epsilon, delta : float
-        The budget.
+        Total privacy budget.
     """
     rest = epsilon - math.fsum(e for e, _ in total.stated)
     left, noise = _left(total, delta), noise_of(total)

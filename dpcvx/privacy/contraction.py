@@ -364,7 +364,7 @@ def _smallest(chains: list[Array]) -> Array:
 
 
 def _chain(form: Form, W: Array, chain: HiddenRounds) -> Array:
-    """Return the bounds of a turn's loss by the number of rounds, backward from the end form W."""
+    """Return the bounds of a turn's loss for increasing numbers of later rounds, from the end W."""
     _require(
         len(chain.losses) == len(chain.multipliers) + 1 <= MOST_ROUNDS + 1,
         "its numbers of rounds do not fit together",

@@ -78,7 +78,7 @@ _kind = attrgetter(
 class Span:
     """Consecutive entries of one kind: `count` entries that differ in round and step only.
 
-    The first entry is `first`, and every round has `steps` of them; 0 if all are in one round.
+    Every round has `steps` of these entries; 0 means that all of them are in one round.
     """
 
     first: Entry

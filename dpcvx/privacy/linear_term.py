@@ -118,7 +118,7 @@ class Magnitudes:
 
 @dataclass(frozen=True)
 class LinearTerm:
-    """Random linear term in an agent's objective, with the privacy loss of a release.
+    """Random linear term <b, x> in an agent's objective, with the privacy loss of a release.
 
     Attributes
     ----------
@@ -213,7 +213,7 @@ def linear_term(
     sensitivities : (float, float)
         Bounds L of the change of the gradient, in l1 and in l2.
     price : float
-        Privacy loss of the determinant: q ln(1 + beta / Lambda).
+        Privacy loss q ln(1 + beta / Lambda) of the determinant in the module's theorem.
     convexity, regularization : float
         See `LinearTerm`.
     sizes : Magnitudes

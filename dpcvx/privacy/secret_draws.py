@@ -104,7 +104,7 @@ _EVALUATED = 2
 
 @dataclass(frozen=True)
 class LastRounds:
-    """Choice in bound T3: the last rounds that count as secret draws; all rounds gives T1."""
+    """Choice of the last rounds that count as secret draws in bound T3; all rounds give T1."""
 
     count: int
     share: float = 1.0  # share theta of the noise variance for the draws

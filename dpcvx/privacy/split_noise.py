@@ -129,7 +129,7 @@ class SplitNoise:
 
     @property
     def room(self) -> float:
-        """Largest magnitude of values whose sum over all agents fills half of the residues."""
+        """Largest magnitude of summands whose sum stays within half of the residues' range."""
         return self.width * _MODULUS / (4 * self.parties)
 
     def reach(self, limit: float) -> float:

@@ -214,6 +214,7 @@ class TwoBlock:
         A : array_like, shape (m, n)
             Matrix of full row rank.
         B : array_like, shape (m, k)
+            Matrix of y in the constraint.
         nu, beta, eta, mu, mu_g : float
             Constants; see the attributes.
 

@@ -139,7 +139,7 @@ class PrivacyGate:
         compute: Callable[[], Array] | Perturbed,
         scale: Array | None = None,
     ) -> Array:
-        """Release the values of ``compute()``, or the minimizers that it describes, with noise.
+        """Release computed values with noise, or the minimizers of randomly perturbed objectives.
 
         Parameters
         ----------
@@ -347,7 +347,7 @@ def entry_for(
     certificate: Literal["derived", "asserted"] = "derived",
     floor: float = 0.0,
 ) -> tuple[Grid, Entry]:
-    """Return the grid and ledger entry of a release of `size` components with a sensitivity."""
+    """Return the grid and ledger entry of a release of `size` components, from its sensitivity."""
     grid = calibrated.grid(bound, size, floor)
     return grid, entry_on(calibrated, round_step, grid, released, certificate)
 
@@ -359,7 +359,7 @@ def entry_on(
     released: str,
     certificate: Literal["derived", "asserted"] = "derived",
 ) -> Entry:
-    """Return the ledger entry of a release on a given grid."""
+    """Return the ledger entry of a release with a known grid."""
     split = calibrated.split
     return Entry(
         round=round_step[0],

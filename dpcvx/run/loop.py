@@ -55,7 +55,7 @@ def whole_start(problem: Declaration) -> dict[int, Array]:
 
 
 def _no_start(variable: cp.Variable) -> NDArray[Any]:
-    """Return the point closest to zero that has the variable's attributes."""
+    """Return a variable's default initial point: the closest to zero with its attributes."""
     if variable.is_complex():
         return np.zeros(variable.shape, dtype=complex)
     return projected(variable, np.zeros(variable.shape))

@@ -111,7 +111,7 @@ def _total(price: Price | None, epsilon: float, delta: float, name: str, handed:
 
 
 def _alike(values: bytes, counted: Collection[Any], agent: AgentPlan) -> list[Use]:
-    """Return uses of equal values in other runs: one use per run, with the largest loss."""
+    """Return other runs' uses of data with this digest: one use per run, with the largest loss."""
     by_run: dict[Any, Use] = {}
     for use in _BY_VALUES.get(values, ()) if values else ():
         if use.run not in counted:

@@ -140,14 +140,14 @@ def wanted(verbose: bool | None) -> bool:
 
 
 class _Stream:
-    """A text stream that ignores errors of the stream below, and is silent after the first one."""
+    """Wrapper of a text stream that ignores its errors, and writes nothing after the first one."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._broken = False
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the stream below, such as its encoding."""
+        """Return an attribute of the wrapped stream, such as its encoding."""
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
@@ -156,7 +156,7 @@ class _Stream:
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream below."""
+        """Flush the wrapped stream."""
         self._attempt(self._flush)
 
     def _flush(self) -> None:

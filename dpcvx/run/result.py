@@ -528,7 +528,7 @@ def _returned_rows(result: Result) -> list[str]:
 
 
 def _every(result: Result) -> str:
-    """Return a text on the constraints that the values keep: those without private data."""
+    """Return a text on the constraints that returned values satisfy: the public ones."""
     which = "every public constraint" if result.raw.program.limited else "every constraint"
     return f"{which} outside recourse=" if _own_rows(result) else which
 
