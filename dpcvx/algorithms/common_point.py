@@ -114,7 +114,7 @@ def _holds(whole: Joint, x: Array, unit: Array) -> bool:
 
 
 def _apart(whole: Joint, x: Array) -> tuple[Array, ...]:
-    """Return each agent's part of a joint vector; agents with one `places` array share one."""
+    """Return each agent's part of a joint vector; agents with equal positions get one array."""
     parts = {id(columns): x[columns] for columns in whole.places}
     return tuple(parts[id(columns)] for columns in whole.places)
 
@@ -144,7 +144,8 @@ def _excess(program: Program, vectors: Sequence[Array]) -> float:
 def agents_apart(program: Program) -> tuple[str, ...] | None:
     """Return the names of a minimal group of agents whose sets have no common point.
 
-    The coupling counts as a set. None if the sets are not proved to have no common point.
+    The coupling counts as a set. With more than 50 agents, the group has all agents with
+    constraints. None if the sets are not proved to have no common point.
     """
     if _meet(program):
         return None

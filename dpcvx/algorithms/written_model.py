@@ -518,7 +518,7 @@ class WrittenModel:
         None if that problem in variables and data breaks the rules, or has no solution.
         """
         if not all(isinstance(s.adjacency, Within) for a in self.agents for s in a.specs):
-            return None  # without a radius, there is no unit for the distance from the release
+            return None  # released records are not near any admissible records
         far: list[Any] = []
         constraints = [*self.coupling]
         places: list[list[cp.Variable]] = []

@@ -156,7 +156,7 @@ class Response:
     def _held(
         self, P: Array, values: Array, forces: sp.csr_array, covariance: sp.csr_array
     ) -> tuple[Array, Array]:
-        """Return the modes and curvatures with active inequalities, for this covariance.
+        """Return directions and curvatures with active inequalities, for this covariance.
 
         Each inequality adds curvature along its normal, according to its force.
         """
