@@ -22,6 +22,7 @@ from ..model.adjacency import Rows
 from ..model.canonical import parameter_columns
 from ..model.matrices import real_entries
 from ..model.spec import PrivateSpec
+from ..solvers.active_set import attempt
 from .written_model import WrittenAgent, free, integral, put
 
 Array = NDArray[np.float64]
@@ -147,8 +148,9 @@ def _values(
     with np.errstate(all="ignore"):
         copy = tree.tree_copy(places)
         sides = [copy] if isinstance(copy, cp.Expression) else copy.args
-        values = [side.value for side in sides]
-    if any(value is None for value in values):
+        # Atoms may refuse made-up numbers, such as matrices that are not symmetric.
+        values = attempt(lambda: [side.value for side in sides])
+    if values is None or any(value is None for value in values):
         return np.array([np.nan])
     return np.concatenate([real_entries(value) for value in values])
 

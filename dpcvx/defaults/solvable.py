@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..algorithms.common_point import agents_apart
-from ..algorithms.joint import joint, with_directions
+from ..algorithms.joint import Joint, coupling_rows, joint, with_directions
 from ..algorithms.program import LocalProgram, Program, once_per_kind, with_objectives
 from ..errors import ModelError, UnsolvableError
 from ..model.canonical import ConeData
@@ -130,8 +130,12 @@ def check_joint_minimizer(
     """
     whole = joint(program)
     n = whole.data.n
-    answer = ConicProgram(whole.data).solve(np.zeros(n), None, whole.start)
-    if answer.outcome is Outcome.INFEASIBLE:
+    outcome = (
+        Outcome.SOLVED
+        if _starts_are_optimal(program, whole)
+        else ConicProgram(whole.data).solve(np.zeros(n), None, whole.start).outcome
+    )
+    if outcome is Outcome.INFEASIBLE:
         raise UnsolvableError(
             "No point satisfies the constraints of all agents together, so the problem has no "
             "solution. Look for agents whose sets do not meet in the variables that they share, "
@@ -154,7 +158,7 @@ def check_joint_minimizer(
     everywhere = (
         not noisy or bounded.all() or bounded_for_slopes(cone, np.zeros(0, dtype=np.intp), slope)
     )
-    falls = answer.outcome is Outcome.UNBOUNDED and (
+    falls = outcome is Outcome.UNBOUNDED and (
         not program.kept or falls_forever(cone, sp.csr_array((0, n)))
     )
     if not everywhere or (falls and (noisy or not private)):
@@ -167,6 +171,23 @@ def check_joint_minimizer(
             "quadratically. Add bounds to the variables, such as "
             f"cp.norm(x) <= 10{_or_steps(program)}."
         )
+
+
+def _starts_are_optimal(program: Program, whole: Joint) -> bool:
+    """Return whether the agents' initial points solve a joint program without an objective.
+
+    Each initial point lies in its agent's set. Together they are feasible if they agree on the
+    shared variables and satisfy the coupling equalities.
+    """
+    if whole.data.P.nnz or whole.data.q.any():
+        return False
+    pairs = zip(program.agents, whole.places, strict=True)
+    if any(not np.array_equal(whole.start[columns], local.start) for local, columns in pairs):
+        return False
+    if program.coupling is None:
+        return True
+    rows, right = coupling_rows(program), program.coupling.right
+    return np.array_equal(rows @ whole.start, right)
 
 
 def _bounded(local: LocalProgram) -> NDArray[np.bool_]:
@@ -223,8 +244,10 @@ def bounded_for_slopes(data: ConeData, curved: Index, generic: Array) -> bool:
     """
     n, N = data.n, data.A.shape[1]
     held = sp.csr_array((np.ones(curved.size), (np.arange(curved.size), curved)), (curved.size, N))
+    scale = float(np.max(np.abs(generic), initial=0.0))
+    if scale == 0.0:  # no direction changes a term of zero
+        return True
     program = ConicProgram(_directions(data, held))
-    scale = float(np.max(np.abs(generic), initial=0.0)) or 1.0
     for c in (generic / scale, -generic / scale):
         answer = program.solve(np.zeros(n), c, np.zeros(n))
         if answer.x is None or c @ answer.x < -1e-6:

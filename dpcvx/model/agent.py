@@ -376,7 +376,9 @@ def private_in(tree: Tree) -> tuple[Private, ...]:
 
 
 def require_listed(tree: Tree, where: str) -> None:
-    """Refuse atoms with parameters that cvxpy does not list, since dpcvx would miss such data.
+    """Refuse whole problems, and atoms with parameters that cvxpy does not list.
+
+    dpcvx would miss private data there.
 
     Parameters
     ----------
@@ -390,6 +392,13 @@ def require_listed(tree: Tree, where: str) -> None:
     """
     listed_ids = {id(parameter) for parameter in tree.parameters()}
     for node in nodes_of(tree):
+        if isinstance(node, cp.Problem):
+            raise ModelError(
+                f"The model, in {where}, contains a whole problem, by cp.partial_optimize. Add its "
+                "objective and its constraints to those of the agent: dp.Agent(cp.Minimize(outer + "
+                "inner), [*constraints, *inner_constraints]). Minimizing over all variables at "
+                "once gives the same solution, and dpcvx can derive a sensitivity."
+            )
         if isinstance(node, cp.Parameter) and id(node) not in listed_ids:
             raise ModelError(
                 f"The model, in {where}, has '{node.name()}' within an atom that does not list it "

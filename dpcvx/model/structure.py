@@ -57,7 +57,8 @@ def nodes_of(tree: Any) -> Iterator[Any]:
         if id(node) in seen:
             continue
         seen.add(id(node))
-        nodes += node.args
+        # cp.partial_optimize holds a problem, whose arguments are an objective and a list.
+        nodes += [node.objective, *node.constraints] if isinstance(node, cp.Problem) else node.args
         nodes += getattr(getattr(node, "_parent", None), "constraints", ())  # of cp.suppfunc
         yield node
 
