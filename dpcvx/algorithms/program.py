@@ -275,7 +275,11 @@ class AsWritten:
 
 
 def compile_problem(
-    problem: Declaration, *, proximal: bool = True, as_written: AsWritten | None = None
+    problem: Declaration,
+    *,
+    proximal: bool = True,
+    as_written: AsWritten | None = None,
+    check: Callable[[LocalProgram], object] | None = None,
 ) -> Program:
     """Return the problem as plain arrays; read public parameters, never private data.
 
@@ -290,6 +294,9 @@ def compile_problem(
         Whether steps minimize convex public terms without a Lipschitz gradient; see `parts_of`.
     as_written : AsWritten, optional
         Options for a server that solves the user's model as written, without any gradient.
+    check : callable, optional
+        Function that is called with each compiled agent before the next one is compiled. It may
+        raise an error.
 
     Raises
     ------
@@ -328,6 +335,8 @@ def compile_problem(
                 lambda model=model: compile_agent(model, coupling, proximal, as_written, sets),
                 model.name,
             )
+            if check is not None:
+                check(local)
             if key is not None:
                 templates[key] = local
         else:

@@ -60,6 +60,13 @@ _PROGRAMS: Mapping[Rules, str] = {"dgp": "geometric", "dqcp": "quasiconvex"}
 # Tolerances of bisection for the optimal value of a quasiconvex program.
 _DISTANCES = (1e-6, 1e-5, 1e-4)
 
+# Options of a solver by their names, as cvxpy takes them.
+Options = Sequence[tuple[str, Any]]
+# Number of rows of constraints from which on HiGHS solves linear programs.
+_LARGE = 10_000
+# Absolute tolerances of HiGHS, whose default of 1e-7 is larger than Clarabel's.
+_TOLERANCES = {"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9}
+
 
 @dataclass(frozen=True)
 class SolverChoice:
@@ -456,12 +463,12 @@ class WrittenModel:
         told = ""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for name in self._solvers(solver):
+            for name, options in self._solvers(problem, solver):
                 try:
                     if self.mixed and self.rules != "dqcp" and not solver.options:
                         require_solver(problem, name, self.rules == "dgp")
                     else:
-                        solve(problem, self.rules, name, solver.options)
+                        solve(problem, self.rules, name, options)
                     return ""
                 except cp.SolverError as error:
                     if "failed" in str(error):  # because of the made-up numbers
@@ -471,16 +478,23 @@ class WrittenModel:
                     told = f"{type(error).__name__}: {error}"
         return told
 
-    def _solvers(self, solver: SolverChoice) -> list[str | None]:
-        """Return the names of solvers to try in order; None stands for cvxpy's choice.
+    def _solvers(
+        self, problem: cp.Problem, solver: SolverChoice
+    ) -> Sequence[tuple[str | None, Options]]:
+        """Return solvers to try in order, with their options; None stands for cvxpy's choice.
 
-        Clarabel takes every cone. SCIPY takes mixed-integer linear problems and prints nothing.
+        Clarabel takes every cone. SCIPY, which calls HiGHS and prints nothing, takes linear
+        programs and mixed-integer linear ones. It is several times faster on large ones.
         """
         if solver.name is not None:
-            return [solver.name]
+            return [(solver.name, solver.options)]
         if self.mixed:
-            return [cp.SCIPY, None] if self.rules == "dcp" else [None]
-        return [cp.CLARABEL, cp.SCS] if self.rules == "dqcp" else [cp.CLARABEL]
+            return [(cp.SCIPY, solver.options)] * (self.rules == "dcp") + [(None, solver.options)]
+        names = [cp.CLARABEL, cp.SCS] if self.rules == "dqcp" else [cp.CLARABEL]
+        by_default = [(name, solver.options) for name in names]
+        if self.rules != "dcp" or solver.options or not _is_large_linear(problem):
+            return by_default
+        return [(cp.SCIPY, (("scipy_options", dict(_TOLERANCES)),)), *by_default]
 
     def _ended(
         self, problem: cp.Problem, solver: SolverChoice = SolverChoice()
@@ -491,9 +505,9 @@ class WrittenModel:
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of inaccurate solutions, which the status tells
-            for chosen in self._solvers(solver):
+            for name, options in self._solvers(problem, solver):
                 # An exception of a solver must not end the run: the release has been charged.
-                given = problem, self.rules, chosen, solver.options
+                given = problem, self.rules, name, options
                 if attempt(lambda given=given: solve(*given) or True):
                     break
             else:
@@ -692,11 +706,17 @@ def follows(problem: cp.Problem, rules: Rules) -> bool:
     return bool(problem.is_dcp() if rules == "dcp" else problem.is_dqcp())
 
 
+def _is_large_linear(problem: cp.Problem) -> bool:
+    """Return whether a problem is a linear program with many rows."""
+    rows = sum(constraint.size for constraint in problem.constraints)
+    return rows >= _LARGE and bool(problem.is_lp())
+
+
 def solve(
     problem: cp.Problem,
     rules: Rules,
     solver: str | None,
-    options: Sequence[tuple[str, bool | int | float | str]] = (),
+    options: Options = (),
 ) -> None:
     """Solve a problem on public data with cvxpy.
 

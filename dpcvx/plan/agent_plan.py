@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -174,8 +174,15 @@ def sensitivities(program: Program, *, every: bool = True) -> dict[str, Sensitiv
         wanted = (every or local.clip is not None) and local.form.private
         return local.sensitivity() if wanted else None
 
-    pairs = zip(program.agents, once_per_kind(program.agents, derive), strict=True)
-    return {local.name: derived and derived.renamed(local.form) for local, derived in pairs}
+    return _by_name(program, once_per_kind(program.agents, derive))
+
+
+def _by_name(
+    program: Program, derived: Iterable[Sensitivity | None]
+) -> dict[str, Sensitivity | None]:
+    """Return sensitivities by the names of the agents, with the names of their private data."""
+    pairs = zip(program.agents, derived, strict=True)
+    return {local.name: given and given.renamed(local.form) for local, given in pairs}
 
 
 def agents_of(
@@ -376,5 +383,14 @@ def compiled(problem: Declaration, as_written: AsWritten | None = None) -> Compi
         If no sensitivity can be derived.
     """
     parameters = problem.parameter_values()
-    program = compile_problem(problem, as_written=as_written)
-    return Compiled(problem, program, sensitivities(program), parameters)
+    derived: dict[Hashable, Sensitivity | None] = {}
+
+    def derive(local: LocalProgram) -> Sensitivity | None:
+        kind = local.kind
+        if kind not in derived:
+            derived[kind] = local.sensitivity() if local.form.private else None
+        return derived[kind]
+
+    # Each agent's is derived before the next agent is compiled, which a refusal then saves.
+    program = compile_problem(problem, as_written=as_written, check=derive)
+    return Compiled(problem, program, _by_name(program, map(derive, program.agents)), parameters)

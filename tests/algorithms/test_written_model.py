@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.algorithms import written_model
 from dpcvx.algorithms.program import AsWritten, compile_problem
 from dpcvx.run.result import Status
 
@@ -680,6 +681,36 @@ def test_a_model_without_a_solver_is_refused_before_anything_is_released():
     if not takes:  # which of them have exponential cones is theirs to say
         with pytest.raises(dp.ModelError, match="mixed-integer solver.*Nothing was released"):
             problem.plan(**BUDGET)
+
+
+@pytest.mark.parametrize("least, called", [(1, [cp.SCIPY]), (10**9, [cp.CLARABEL])])
+def test_large_linear_programs_go_to_highs_with_the_same_solution(least, called, monkeypatch):
+    """Both solve the same program: costs agree, and so does the price of the demand."""
+    solvers, solve = [], written_model.solve
+
+    def spied(problem, rules, solver, options=()):
+        solvers.append(solver)
+        return solve(problem, rules, solver, options)
+
+    monkeypatch.setattr(written_model, "solve", spied)
+    monkeypatch.setattr(written_model, "_LARGE", least)
+    g = cp.Variable(3, name="g", nonneg=True)
+    d = dp.Private([4.0, 2.0], adjacency=dp.Within(0.1), name="d")
+    served = cp.sum(g) >= 5
+    cost = np.array([1.0, 2.0, 3.0]) @ g + 10 * cp.norm1(g[:2] - d)
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost), [served, g <= 4.5], name="a")])
+    result = problem.plan(dp.OneShot(as_written=True), mechanism=None).run()
+    assert solvers == called
+    assert result["g"] == pytest.approx([4, 2, 0], abs=1e-6)
+    assert result.solution.dual(served) == pytest.approx(0, abs=1e-6)
+
+
+def test_programs_of_other_cones_go_to_clarabel(monkeypatch):
+    monkeypatch.setattr(written_model, "_LARGE", 1)
+    x, d = cp.Variable(2), dp.Private([3.0, 4.0], adjacency=dp.Within(0.1), name="d")
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.norm(x - d)), [x >= 0])])
+    problem.plan(dp.OneShot(as_written=True), mechanism=None).run()
+    assert x.value == pytest.approx([3, 4], abs=1e-5)
 
 
 @pytest.mark.parametrize(

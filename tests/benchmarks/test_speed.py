@@ -58,6 +58,12 @@ def test_a_private_run_is_mostly_solver_and_gradient():
 
 
 @pytest.mark.timed
+def test_whole_problems_are_measured_against_cvxpy():
+    rows = runs.whole_problems(Effort(repeats=1, quick=True))
+    assert [row.required for row in rows] == [1.5, 10.0]
+    assert all(row.measured is not None and 0 < row.measured < 100 for row in rows)
+
+
 def test_the_import_is_mostly_cvxpys():
     within(imports.importing(Effort(repeats=1)), room=1.5)
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.algorithms import program as programs
 from dpcvx.defaults import solvable
 
 
@@ -18,3 +19,42 @@ def test_what_boxes_bound_is_not_asked_of_a_solver(method, top, monkeypatch):
     agent = dp.Agent(cp.Minimize(cp.norm1(x) + d @ x), bounds, name="a")
     dp.Problem([agent]).plan(method, epsilon=1.0, delta=1e-6)
     assert bool(asked) == (top is None)
+
+
+@pytest.mark.parametrize("total, solves", [(0.0, 0), (1.0, 1)])
+def test_initial_points_that_agree_show_that_the_sets_meet(total, solves, monkeypatch):
+    """The joint program is solved only where the agents' initial points are not feasible."""
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    d = dp.Private(1.0, name="d", adjacency=dp.Within(0.1))
+    agents = [
+        dp.Agent(cp.Minimize(cp.pos(d - x)), [cp.abs(x) <= 2], name="a"),
+        dp.Agent(cp.Minimize(cp.abs(y)), [cp.abs(y) <= 2], name="b"),
+    ]
+    solved, solve = [], solvable.ConicProgram.solve
+
+    def counted(self, *given):
+        solved.append(True)
+        return solve(self, *given)
+
+    monkeypatch.setattr(solvable.ConicProgram, "solve", counted)
+    plan = dp.Problem(agents, coupling=[x + y == total]).plan(epsilon=1.0, delta=1e-6)
+    solved.clear()
+    solvable.check_joint_minimizer(plan.program, plan.agents, noisy=False, once=True)
+    assert len(solved) == solves
+
+
+def test_the_first_agent_without_a_sensitivity_ends_the_compilation(monkeypatch):
+    x = cp.Variable(2, name="x")
+    compiled, compile_agent = [], programs.compile_agent
+
+    def counted(model, *given):
+        compiled.append(model.name)
+        return compile_agent(model, *given)
+
+    monkeypatch.setattr(programs, "compile_agent", counted)
+    agents = []
+    for name in "abc":
+        d = dp.Private(np.ones(2), name=f"d{name}", adjacency=dp.Within(0.1))
+        agents.append(dp.Agent(cp.Minimize(cp.norm(x - d)), [cp.abs(x) <= ord(name)], name=name))
+    dp.Problem(agents).plan(epsilon=1.0, delta=1e-6)
+    assert compiled == ["a", "a", "b", "c"]

@@ -48,6 +48,7 @@ BENCHMARKS: tuple[Callable[[Effort], list[Row]], ...] = (
     records.records,
     records.public_features,
     runs.private_run,
+    runs.whole_problems,
     rounds.rounds,
     executors.two_cores,
     executors.threads,
