@@ -9,9 +9,9 @@ from dpcvx.run.solution import Solution
 
 
 def at_start(problem: dp.Problem) -> float:
-    """The true objective at the public start, moved to where all agree and all constraints hold.
+    """Return the true objective at the public initial point, made feasible and equal for agents.
 
-    Not private: it is computed on the data. The point itself depends on none.
+    Not private: the objective is computed on the data. The point itself does not depend on them.
     """
     program = compile_problem(problem)
     point = common_point(program, tuple(local.start for local in program.agents))

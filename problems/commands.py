@@ -1,4 +1,4 @@
-"""Arguments of command lines, checked while they are parsed; failures end in a sentence."""
+"""Types of command-line arguments that check values, with errors as sentences."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dpcvx.errors import DpcvxError
 from .files import check_folder
 from .pictures import FORMATS
 
-# Rounds, seeds and the like beyond this would never end.
+# Largest number of rounds, seeds and so on.
 MOST = 10**6
 
 
 def count(least: int = 1) -> Callable[[str], int]:
-    """Type of an argument that is a whole number from `least` on."""
+    """Return the type of an argument that is a whole number of at least `least`."""
 
     def parse(text: str) -> int:
         value = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else -1
@@ -33,7 +33,7 @@ def count(least: int = 1) -> Callable[[str], int]:
 
 
 def positive(text: str) -> float:
-    """Type of an argument that is a positive finite number."""
+    """Parse an argument that is a positive finite number."""
     try:
         value = float(text)
     except ValueError:
@@ -44,7 +44,7 @@ def positive(text: str) -> float:
 
 
 def folder(text: str) -> Path:
-    """Type of an argument that names a folder to write to; it is made if there is none."""
+    """Parse an argument that names a folder to write to, and create the folder if it is missing."""
     try:
         check_folder(Path(text), "the folder")
     except DpcvxError as error:
@@ -53,11 +53,12 @@ def folder(text: str) -> Path:
 
 
 def some_of(known: Iterable[str], what: str) -> Callable[[str], tuple[str, ...]]:
-    """Type of an argument that names one or several of these, separated by commas.
+    """Return the type of an argument with one or several of these names, separated by commas.
 
     Parameters
     ----------
     known : iterable of str
+        Allowed names.
     what : str
         Name of one element in messages.
     """
@@ -76,14 +77,14 @@ def some_of(known: Iterable[str], what: str) -> Callable[[str], tuple[str, ...]]
 
 
 def add_plot(parser: argparse._ActionsContainer, what: str = "the figures") -> None:
-    """Give a command ``--plot DIR`` and ``--format``, which every command that draws has.
+    """Add the options ``--plot DIR`` and ``--format`` of commands that draw figures.
 
     Parameters
     ----------
     parser : argparse.ArgumentParser or one of its groups
         Its namespace gets `plot`, a path or None, and `format`, a tuple.
     what : str
-        Figures that it draws.
+        Name of the figures in the help.
     """
     parser.add_argument("--plot", type=folder, metavar="DIR", help=f"write {what} to this folder")
     parser.add_argument(
@@ -95,7 +96,7 @@ def add_plot(parser: argparse._ActionsContainer, what: str = "the figures") -> N
 
 
 def sentence(error: DpcvxError | OSError) -> str:
-    """Return the text for an error: its message and notes, or the failed access to a file."""
+    """Return the text for an error: its message and notes, or a sentence on a file."""
     if isinstance(error, OSError):
         where = "" if error.filename is None else f" '{error.filename}'"
         why = error.strerror or type(error).__name__
@@ -105,7 +106,7 @@ def sentence(error: DpcvxError | OSError) -> str:
 
 @contextmanager
 def in_words(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """End the command with exit code 2 and a sentence where an input or a file cannot be used."""
+    """End the command with exit code 2 and a sentence if an input or a file is invalid."""
     try:
         yield
     except (DpcvxError, OSError) as error:

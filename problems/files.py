@@ -1,4 +1,4 @@
-"""Files that users name: read, or written to, with errors in words."""
+"""Reading of files and checks of folders that users name, with errors as sentences."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import NoReturn
 
 from dpcvx.errors import ModelError
 
-# A small archive may claim to hold any number of bytes.
+# Limits on unpacked bytes, since a small archive may claim to hold any number of bytes.
 _LARGE, _MOST_RATIO, _MOST_BYTES = 2**27, 200, 2**33
 
 
 def unpacks_too_far(packed: int, total: int) -> bool:
-    """Return whether a file unpacks to far more bytes than a data set of its size could."""
+    """Return whether a file unpacks to far more bytes than a data set of its size would."""
     return total > _MOST_BYTES or (total > _LARGE and total > _MOST_RATIO * packed)
 
 
 def content(path: Path, named: str, error: type[ModelError], remedy: str) -> bytes:
-    """Bytes of a regular file.
+    """Return the bytes of a regular file.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def content(path: Path, named: str, error: type[ModelError], remedy: str) -> byt
     Raises
     ------
     ModelError
-        Of the given type, if there is no such file or it cannot be read.
+        If there is no such file, or it cannot be read; of type `error`.
     """
     check_file(path, named, error, remedy)
     try:
@@ -44,7 +44,7 @@ def content(path: Path, named: str, error: type[ModelError], remedy: str) -> byt
 
 
 def check_file(path: Path, named: str, error: type[ModelError], remedy: str) -> None:
-    """Refuse what is not a regular file, as `content` does: pipes and devices may never end."""
+    """Refuse a path that is no regular file, since pipes and devices may never end."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as raised:
@@ -55,12 +55,12 @@ def check_file(path: Path, named: str, error: type[ModelError], remedy: str) -> 
 
 
 def text(path: Path, named: str, error: type[ModelError], remedy: str) -> str:
-    """Text of a regular file in UTF-8, perhaps with a byte order mark; lines end in any way.
+    """Return the text of a regular UTF-8 file, without byte-order mark, with uniform newlines.
 
     Raises
     ------
     ModelError
-        Of the given type, as `content`, or if it is no such text.
+        If the file cannot be read, or is no text in UTF-8; of type `error`.
     """
     try:
         found = content(path, named, error, remedy).decode("utf-8-sig")
@@ -70,12 +70,12 @@ def text(path: Path, named: str, error: type[ModelError], remedy: str) -> str:
 
 
 def check_folder(folder: Path, named: str) -> None:
-    """Make a folder if there is none, and refuse it if no file can be written there.
+    """Create a folder if it is missing, and refuse it if no file can be written there.
 
     Raises
     ------
     ModelError
-        If results could not be kept.
+        If no file can be written to the folder.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ def _refuse(raised: Exception, named: str, error: type[ModelError], remedy: str)
 
 
 def _reason(raised: Exception) -> str:
-    """Why, without the path."""
+    """Return the reason of an error as text, without the path."""
     if isinstance(raised, OSError) and raised.strerror:
         return raised.strerror
     return {ValueError: "its name has a zero byte", MemoryError: "it is larger than memory"}.get(

@@ -1,4 +1,4 @@
-r"""Records with labels of -1 and 1, agents that hold some each, and their mean logistic losses.
+r"""Records with labels of -1 and 1, divided over agents, and the agents' mean logistic losses.
 
 .. math:: \frac1b \sum_j \log(1 + e^{-l_j z_j' x})
 """
@@ -26,8 +26,9 @@ class Records:
     Attributes
     ----------
     features : ndarray, shape (b, d)
+        Features, one row per record.
     labels : ndarray, shape (b,)
-        -1 or 1.
+        Labels, -1 or 1.
     """
 
     features: Floats
@@ -49,21 +50,21 @@ class Records:
 
     @property
     def count(self) -> int:
-        """b, the number of records."""
+        """Number of records, b."""
         return self.features.shape[0]
 
     @property
     def size(self) -> int:
-        """d."""
+        """Number of features, d."""
         return self.features.shape[1]
 
     @property
     def signed(self) -> Floats:
-        """Rows times labels, all that the loss depends on."""
+        """Rows of features times labels; the loss depends on nothing else."""
         return self.labels[:, None] * self.features
 
     def take(self, which: Ints) -> Self:
-        """Some of the records, in the given order."""
+        """Return some of the records, in the given order."""
         return type(self)(self.features[which], self.labels[which])
 
 
@@ -76,12 +77,12 @@ def data_of(parts: Sequence[Records]) -> dict[dp.Private | str, Floats]:
 
 
 def losses(parts: Sequence[Records], X: Floats) -> Floats:
-    """Sum of all agents' mean losses at points ``X[..., :]``. Not private."""
+    """Return the sum of all agents' mean losses at points ``X[..., :]``. Not private."""
     return np.sum([np.logaddexp(0, -X @ part.signed.T).mean(axis=-1) for part in parts], axis=0)
 
 
 def slopes(parts: Sequence[Records], X: Floats) -> Floats:
-    """Gradient of agent i's mean loss at ``X[..., i, :]``, shape (..., N, d). Not private."""
+    """Return gradients of agents' mean losses, agent i at ``X[..., i, :]``. Not private."""
     found = np.empty_like(X)
     for i, part in enumerate(parts):
         Z = part.signed

@@ -1,4 +1,4 @@
-"""Figures to files: a path for each name and format."""
+"""Writing of figures to files, by name and format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpcvx._figure import ONE_COLUMN, STYLE, TWO_COLUMNS, styled
 
-if TYPE_CHECKING:  # slow to import, and used with --plot only
+if TYPE_CHECKING:  # matplotlib is slow to import, and only needed with --plot
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -17,25 +17,25 @@ __all__ = [
     "TWO_COLUMNS", "announce", "legend_below", "styled", "whole_rounds", "write",
 ]  # fmt: skip
 
-# Okabe and Ito's colors, as in the style, for what has the same color in several panels.
+# Okabe and Ito's colors, as in the style, for curves that have one color in several panels.
 BLUE, RED, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, GREY = "#E69F00", "#56B4E9", "0.45"
-# Files say when they were made, unless told not to; the same figure is to be the same file.
+# Metadata to omit: files would contain their date, and equal figures should be equal files.
 FORMATS: dict[str, dict[str, None]] = {
     "png": {},
     "pdf": {"CreationDate": None},
     "svg": {"Date": None},
 }
-"""What files of each format must not state."""
+"""Metadata that files of each format omit."""
 
 
 def whole_rounds(axes: Axes) -> None:
-    """Name the horizontal axis, and tick it at whole rounds only."""
+    """Label the horizontal axis "round", with ticks at whole rounds only."""
     axes.set_xlabel("round")
     axes.locator_params(axis="x", integer=True)
 
 
-# Where files of each format have a text of one's own.
+# Metadata field for free text, by format.
 _TEXT = {"png": "Description", "pdf": "Keywords", "svg": "Description"}
 
 
@@ -50,7 +50,7 @@ def write(
     Parameters
     ----------
     figures : mapping of str to Figure
-        By name, without suffix.
+        Figures by file name without suffix.
     folder : Path
     formats : sequence of {"png", "pdf", "svg"}
     about : str

@@ -1,4 +1,4 @@
-"""Bars on a terminal, and jobs in this process or in others."""
+"""Progress bars on a terminal, and jobs in this process or in several."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ def done(do: Callable[[Job], Out], jobs: Sequence[Job], workers: int, name: str)
     Parameters
     ----------
     do : callable
-        Function at a module's first level if there are several workers: processes import it.
+        Function of a job; with several workers, it must be at a module's top level, since processes
+        import it.
     jobs : sequence
+        Arguments of the function.
     workers : int
-        Processes; with 1, everything stays in this one.
+        Number of processes; with 1, all jobs run in this process.
     name : str
         Label of the bar.
     """

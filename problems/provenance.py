@@ -1,4 +1,4 @@
-"""Code that a stored result comes from."""
+"""Versions of the code that computed a stored result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def versions() -> dict[str, str]:
 
 
 def commit(root: Path = _HERE) -> str | None:
-    """Return a checkout's commit, with a "+" behind it if files differ; None elsewhere.
+    """Return a checkout's commit, with a "+" appended if files differ; None without a checkout.
 
     Parameters
     ----------
@@ -29,6 +29,6 @@ def commit(root: Path = _HERE) -> str | None:
     ask = ["git", "-C", root, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
     try:
         said = subprocess.run(ask, capture_output=True, check=True, timeout=60, text=True)
-    except (OSError, subprocess.SubprocessError):  # no git, or a checkout of somebody else
+    except (OSError, subprocess.SubprocessError):  # git is missing, or another user owns the folder
         return None
     return said.stdout.strip()

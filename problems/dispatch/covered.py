@@ -1,4 +1,4 @@
-"""Dispatch of a network with private loads: covered, within limits of lines, at least cost."""
+"""Least-cost dispatch that covers private loads within limits of lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import dpcvx as dp
 from ..power_flow.case import Case
 from ..power_flow.physics import transfer
 
-# What a unit of reserve, up or down, costs next to the dearest generator.
+# Cost of a unit of reserve, up or down, relative to the most expensive generator.
 _RESERVE = 5.0
 
 
@@ -22,23 +22,22 @@ def covered_dispatch(
     rating: float = 1.0,
     like: NDArray[np.float64] | None = None,
 ) -> dp.Problem:
-    """Generation and reserves that cover private active loads, in the DC approximation.
+    """State generation and reserves that cover private active loads, in the DC approximation.
 
-    An operator holds the loads. All generation and reserve together come to at least the total
-    load, and every line keeps its limit with the loads as they are. Generation beyond the load is
+    One agent, an operator, holds the loads. Generation and reserve together are at least the total
+    load, and every line satisfies its limit for the true loads. Generation beyond the load is
     spilled at the first bus. Reserve can be bought at every bus, up and down, so that a decision
-    exists for all loads. Powers are in per unit, prices in units of the dearest one.
+    exists for all loads. Powers are in per unit, prices in units of the highest price.
 
     Parameters
     ----------
     case : Case
     radius : float
-        Change of one load, in per unit, that is to stay hidden.
+        Protected change of one load, in per unit.
     rating : float
         Factor on the limits of lines.
     like : ndarray, optional
-        Public loads of the same kind, in per unit, of the buses that have one. Noise and margins
-        are shaped to what is dear for them.
+        Public proxy loads in per unit, of the buses that have a load. They shape noise and margins.
     """
     case.check_plain()
     loads = np.flatnonzero(case.bus.pd)

@@ -1,4 +1,4 @@
-"""Economic dispatch and resource allocation, one agent per unit, tied by a balance."""
+"""Economic dispatch and resource allocation, with one agent per unit, coupled by a balance."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from ..power_flow.case import Case
 
 Floats = NDArray[np.float64]
 
-# Curvature of a cost that the file states as linear, relative to the slope at full power.
+# Curvature that is added to a linear cost, relative to its derivative at full power.
 _BENT = 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """Agents with a variable each, and the public equality that ties them.
+    """Problem of agents with one variable each, coupled by a public equality.
 
     Attributes
     ----------
     problem : dp.Problem
     variables : tuple of cp.Variable
-        One per agent.
+        Variables, one per agent.
     unit : str
+        Unit of the variables.
     """
 
     problem: dp.Problem
@@ -36,33 +37,33 @@ class Shared:
     unit: str
 
     def optimum(self) -> Floats:
-        """The agents' values with all data in one place. Not private."""
+        """Return the agents' values at the optimum of the joint problem. Not private."""
         dp.not_private.joint_problem(self.problem).solve(cp.CLARABEL)
         return np.array([v.value for v in self.variables])
 
     def values(self, result: dp.Result) -> Floats:
-        """The agents' reported values."""
+        """Return the agents' values in the solution of a run."""
         return np.array([result.solution[v] for v in self.variables])
 
     def cost(self, values: Floats) -> float:
-        """Objective on the true data. Not private."""
+        """Return the objective of values on the true data. Not private."""
         for variable, value in zip(self.variables, values, strict=True):
             variable.save_value(np.asarray(value))
         return float(np.asarray(dp.not_private.joint_problem(self.problem).objective.value))
 
 
 def economic_dispatch(case: Case, *, radius: float = 0.05) -> Shared:
-    """Generators with private prices meet the total load of a network.
+    """State a dispatch of generators with private prices that meets the total load of a network.
 
-    Lines are left out: one balance of all generators and loads. Powers are in per unit, prices in
-    $/h per unit divided by the largest of the case. Prices that do not depend on power get a small
-    curvature, so that the optimum is unique.
+    Lines are ignored: there is one balance of all generators and loads. Powers are in per unit, and
+    prices are relative to the largest price of the case. Linear costs get a small curvature, so
+    that the optimum is unique.
 
     Parameters
     ----------
     case : Case
     radius : float
-        Change of one price, relative to the largest, that is to stay hidden.
+        Protected change of one price, relative to the largest price.
     """
     case.check_plain()
     gen = case.gen
@@ -87,16 +88,18 @@ def economic_dispatch(case: Case, *, radius: float = 0.05) -> Shared:
 
 
 def resource_allocation(wishes: Floats, supply: Floats, *, radius: float = 0.1) -> Shared:
-    """Users whose wishes are private divide a supply.
+    """State a division of a supply over users with private wishes.
 
-    Each minimizes the squared distance of its share from its wish; shares are at least 0.
+    Each user minimizes the squared distance of its share from its wish; shares are at least 0.
 
     Parameters
     ----------
     wishes : ndarray, shape (users, goods)
+        Wished amounts.
     supply : ndarray, shape (goods,)
+        Total amounts.
     radius : float
-        Change of one user's wishes, in l1, that is to stay hidden.
+        Protected change of one user's wishes, in l1.
     """
     shares, agents = [], []
     for k, wish in enumerate(wishes):

@@ -1,4 +1,4 @@
-"""Effect of certificates and secret draws on the loss of a round and the noise of a budget.
+"""Effect of certificates and secret draws on the privacy loss of a turn and the noise of a budget.
 
 ``python -m problems.elastic_net.certified`` prints the tables.
 """
@@ -20,15 +20,15 @@ from .setting import Setting
 
 Floats = NDArray[np.float64]
 
-# Rounds after a turn, in tables.
+# Numbers of rounds after a turn that the tables show.
 AFTER = (1, 3, 9, 19, 39)
 EPSILON, DELTA = 1.0, 1e-6
-# Users and passes of the noise table.
+# Numbers of users and passes in the noise table.
 SIZES = ((20, 10), (100, 1), (100, 10))
 
 
 def certified(block: TwoBlock, rounds: int) -> TwoBlock:
-    """Return the constants with a certificate for so many rounds, as plans search it."""
+    """Return the constants with a certificate for this many rounds, as plans search it."""
     iteration = block.iteration
     assert iteration is not None
     return replace(block, certificate=certificate(iteration, rounds))
@@ -36,16 +36,16 @@ def certified(block: TwoBlock, rounds: int) -> TwoBlock:
 
 @dataclass(frozen=True, eq=False)
 class Losses:
-    """Loss of one turn if x alone is released, in the unit ``(eta Delta)^2 / (2 sigma^2)``.
+    """Privacy loss of one turn if only x is released, in the unit ``(eta Delta)^2 / (2 sigma^2)``.
 
     Attributes
     ----------
     after : ndarray of int, shape (K,)
         Rounds after the turn.
     paper : ndarray, shape (K,)
-        The smaller of the convex and the strongly convex bound, and of the plain loss.
+        Smallest of the convex bound, the strongly convex bound, and the loss if x is visible.
     certified : ndarray, shape (K,)
-        The smallest bound with a certificate.
+        Smallest bound, including the bound by a certificate.
     """
 
     after: NDArray[np.int64]
@@ -54,7 +54,7 @@ class Losses:
 
 
 def losses(block: TwoBlock, after: Sequence[int] = AFTER) -> Losses:
-    """Return the loss of one turn with and without a certificate.
+    """Return the privacy losses of one turn with and without a certificate.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def losses(block: TwoBlock, after: Sequence[int] = AFTER) -> Losses:
 
 
 def scalar(mu: float, mu_g: float = 0.0, beta: float = 0.5) -> TwoBlock:
-    """Constants of ``x == y`` with users of smoothness 1, and a step of 1."""
+    """Return the constants of the constraint ``x == y``, users of smoothness 1, and a step of 1."""
     return TwoBlock.of(np.eye(1), -np.eye(1), nu=1, mu=mu, mu_g=mu_g, beta=beta, eta=1)
 
 
@@ -89,16 +89,18 @@ def noise(
     apart: float | None = None,
     visible: bool = False,
 ) -> float:
-    """Return the noise that a budget needs, over the shift of x by one turn.
+    """Return the noise multiplier for a budget, relative to the shift of x by one turn.
 
     Parameters
     ----------
     block : TwoBlock
-        With or without a certificate.
+        Constants, with or without a certificate.
     users, passes : int
+        Number of users, and of passes over them.
     order : str
+        Order of the users.
     apart : float or None
-        With secret draws: distance of any two users, over that of a turn.
+        With secret draws: distance of any two users' updates, relative to the shift by one turn.
     visible : bool
         Whether iterates are visible, and only draws are secret.
     """
@@ -117,7 +119,7 @@ def noise(
 
 
 def noise_table() -> str:
-    """Return the noise for a total budget, before and after certificates."""
+    """Return a table of the noise for a total budget, without and with certificates."""
     lines = [
         f"noise over the shift of one turn, for epsilon = {EPSILON:g} and delta = {DELTA:g}",
         f"{'users':<24}{'N':>5}{'passes':>8}{'fixed':>9}{'certified':>11}"
@@ -138,12 +140,12 @@ def noise_table() -> str:
 
 
 def draws_table() -> str:
-    """Return the noise for a total budget with secret draws, next to a fixed order."""
+    """Return a table of the noise for a total budget, with secret draws and with a fixed order."""
     lines = [
         f"noise over the shift of one turn, for epsilon = {EPSILON:g} and delta = {DELTA:g}",
         f"{'users':<24}{'N':>5}{'passes':>8}{'fixed':>9}{'secret':>9}{'visible':>9}{'4 apart':>9}",
     ]
-    # Who sees all iterates sees no difference between blocks.
+    # If all iterates are visible, the noise does not depend on the constants.
     seen = [noise(scalar(0.0), *size, "sampling", 1.0, visible=True) for size in SIZES]
     for name, block in CASES.items():
         proved = certified(block, max(users * passes for users, passes in SIZES))
@@ -160,7 +162,7 @@ def draws_table() -> str:
 
 
 def losses_table() -> str:
-    """Return the loss of a turn by rounds after it, before and after certificates."""
+    """Return a table of a turn's privacy loss by rounds after it, without and with certificates."""
     lines = [
         "loss of a turn, in units of (eta Delta)^2 / (2 sigma^2), by rounds after it",
         f"{'users':<24}{'bound':<12}" + "".join(f"{k:>9}" for k in AFTER),

@@ -18,21 +18,21 @@ from .utility import Utility
 
 Floats = NDArray[np.float64]
 
-# The smallest epsilon that an axis shows.
+# Smallest epsilon on an axis.
 _LEAST = 1e-3
 _NOT_PRIVATE = "computed on the users' data in the open: not private"
 
 
 @styled
 def convergence(pairs: Mapping[str, Gaps], noises: Mapping[str, Gaps], title: str) -> Figure:
-    """Figure 1: mean gap against the iteration, with the range of the middle 80 % of repetitions.
+    """Draw Figure 1: mean gaps against the iteration, with the middle 80 % of repetitions.
 
     Parameters
     ----------
     pairs : mapping of label to Gaps
-        Panel (a): the pairs of mu and beta.
+        Gaps in panel (a), by pair of mu and beta.
     noises : mapping of label to Gaps
-        Panel (b): noise levels.
+        Gaps in panel (b), by noise level.
     title : str
     """
     figure = Figure(figsize=(TWO_COLUMNS, 3.9))
@@ -51,7 +51,7 @@ def convergence(pairs: Mapping[str, Gaps], noises: Mapping[str, Gaps], title: st
 
 @styled
 def privacy(positions: Positions, growth: Growth, title: str) -> Figure:
-    """Epsilon by position of the user, and against the number of iterations."""
+    """Draw epsilon by position of the user, and against the number of iterations."""
     figure = Figure(figsize=(TWO_COLUMNS, 4.6))
     left, right = figure.subplots(1, 2, sharey=True)
     at = positions.positions + 1
@@ -80,7 +80,7 @@ def privacy(positions: Positions, growth: Growth, title: str) -> Figure:
     right.plot(growth.iterations, growth.permuted, "-.", color=GREEN, label=label)
     right.set(xlabel="iterations", title="against the number of iterations")
     top = 3 * max(positions.visible, float(growth.visible.max()))
-    # Certified users lose 0 far from the end, which a logarithmic scale does not show.
+    # With a certificate, epsilon is 0 far from the end, which a logarithmic axis does not show.
     least = max(_LEAST, float(positions.certified.min()) / 3)
     left.set(yscale="log", ylim=(least, top))
     for axes in (left, right):
@@ -95,7 +95,7 @@ def privacy(positions: Positions, growth: Growth, title: str) -> Figure:
 
 @styled
 def bound(found: Mapping[str, Utility], title: str) -> Figure:
-    """Theorem 9.1's bound over what it bounds."""
+    """Draw Theorem 9.1's bound and the measured quantity that it bounds."""
     figure = Figure(figsize=(TWO_COLUMNS, 3.0))
     axes = figure.subplots()
     for (color, _), (label, each) in zip(_looks(len(found)), found.items(), strict=True):
@@ -123,7 +123,7 @@ def _band(
 
 
 def _looks(count: int) -> list[tuple[str, str]]:
-    """Colors and lines of the style in force, one pair for each curve."""
+    """Return colors and line styles of the current style, one pair for each curve."""
     return [
         (each["color"], each["linestyle"]) for each in islice(rcParams["axes.prop_cycle"](), count)
     ]

@@ -2,15 +2,15 @@ r"""The paper's corollaries on the last iterate, as claims, and their errata.
 
 `dpcvx.privacy.two_block` has the bounds that hold, with their proofs.
 
-* Theorem 7.2 has :math:`L^{2T-1} / T` where its proof gives :math:`L / \sum_{j<T} L^{-2j}`: it
-  uses :math:`L^2` as contraction of the norm, which is that of the square. The printed bound is
-  smaller by the factor :math:`T (1 - L^2) / (1 - L^{2T})`, 51 for Table 1's L = 0.9474 and
+* Theorem 7.2 states :math:`L^{2T-1} / T`, and its proof gives :math:`L / \sum_{j<T} L^{-2j}`: it
+  uses :math:`L^2`, the contraction of the squared norm, as contraction of the norm. The printed
+  bound is smaller by the factor :math:`T (1 - L^2) / (1 - L^{2T})`, 51 for Table 1's L = 0.9474 and
   T = 500. Theorem 5.2 fails with this substitution: for the scalar x <- x / 2 + N(0, 1) and T = 2
   the loss is 1 / 40, the substituted bound 1 / 64 times :math:`\|z - z'\|^2`.
 * Section 7 uses Lemma 6.5 with :math:`\eta > 1 / \nu`, outside its assumption, whenever
   :math:`\mu \le \nu / 2`. It holds up to :math:`2 / \nu`.
-* Equations (18) to (20) drop a factor beta: :math:`\lambda - A x` for
-  :math:`\lambda - \beta A x`. Lemma 6.12 misses a square.
+* Equations (18) to (20) omit a factor beta: they have :math:`\lambda - A x` in place of
+  :math:`\lambda - \beta A x`. Lemma 6.12 omits a square.
 * Section 8: with random stopping user t is not used with probability (t - 1 - N/2) / (N/2), not
   (t - N/2) / (N/2), and L is uniform on 1 to N - t + 1.
 * Table 1 prints 1.95 for eta in its first row, which is eta / beta. The formula gives, by rows, eta
@@ -30,13 +30,14 @@ from dpcvx.privacy.two_block import TwoBlock
 
 
 def corollary_6_2(block: TwoBlock, sensitivity: float, sigma: float, after: int) -> float:
-    """The convex bound, for A = [I, D]. It holds; that of the package is smaller.
+    """Return the convex bound of Corollary 6.2 for A = [I, D]; the package's bound is smaller.
 
     Parameters
     ----------
     block : TwoBlock
+        Constants of the problem.
     sensitivity : float
-        Delta, of a user's gradient.
+        Sensitivity Delta of a user's gradient.
     sigma : float
         Standard deviation of the noise in each component of x.
     after : int
@@ -53,9 +54,9 @@ def corollary_6_2(block: TwoBlock, sensitivity: float, sigma: float, after: int)
 
 
 def corollary_7_3(block: TwoBlock, sensitivity: float, sigma: float, after: int) -> float:
-    """The strongly convex figure, for A = [I, D]. A claim, not a proved bound; see `corollary_6_2`.
+    """Return the strongly convex claim for A = [I, D], which is not proved; see `corollary_6_2`.
 
-    The proof gives ``T (1 - L^2) / (1 - L^(2T))`` times as much.
+    The proof gives ``T (1 - L^2) / (1 - L^(2T))`` times this value.
     """
     T, h, L = after // 2, block.eta * block.beta, block.contraction
     constant = max(2 / block.R, 3 / h) * (block.R + h * block.A_norm**2)
@@ -63,16 +64,16 @@ def corollary_7_3(block: TwoBlock, sensitivity: float, sigma: float, after: int)
 
 
 def largest_order(mixture: Mixture) -> float:
-    """Largest order of Renyi divergences that Corollary 8.3 covers."""
+    """Return the largest order of Renyi divergences that Corollary 8.3 covers."""
     worst = float(mixture.rho.max())
     return (1 + math.sqrt(1 + 4 / worst)) / 2 if worst > 0 else math.inf
 
 
 def corollary_8_3(mixture: Mixture, alphas: Sequence[float]) -> dict[float, float]:
-    """``2 alpha E[rho]`` at each order, if ``alpha rho <= 1 / (alpha - 1)`` for all outcomes.
+    """Return ``2 alpha E[rho]`` by order, if ``alpha rho <= 1 / (alpha - 1)`` for all outcomes.
 
-    ``ln E exp((alpha - 1) alpha rho) / (alpha - 1)`` is a bound without any condition, by
-    joint convexity. Under it, this is at most ``(e - 1) alpha E[rho]``.
+    Without any condition, ``ln E exp((alpha - 1) alpha rho) / (alpha - 1)`` is a bound by joint
+    convexity. Under the condition, it is at most ``(e - 1) alpha E[rho]``.
 
     Raises
     ------

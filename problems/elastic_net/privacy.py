@@ -1,7 +1,7 @@
 """Privacy loss of users if every iterate is visible, and if only the last one is.
 
-By the formulas of `dpcvx.privacy.last_iterate`. Plans state the same of their runs, for the
-observer that they are made for.
+The formulas are in `dpcvx.privacy.last_iterate`. A plan states the privacy loss of its runs by
+these formulas, for its observer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Ints = NDArray[np.int64]
 
 
 def epsilon_of(rho: float, delta: float) -> float:
-    """Epsilon at `delta` of the Gaussian mechanism that is rho-zCDP."""
+    """Return epsilon at `delta` of the rho-zCDP Gaussian mechanism."""
     return Composition(mu2=2 * rho).price(delta).epsilon if rho < math.inf else math.inf
 
 
@@ -37,20 +37,21 @@ class Positions:
     Attributes
     ----------
     positions : ndarray of int, shape (K,)
-        From 0: the first, the last, and some between, most of them near the end.
+        Positions from 0: the first, the last, and some between, most of them near the end.
     visible : float
-        Every iterate visible: the same for all.
+        Epsilon if every iterate is visible, equal for all positions.
     last_only : ndarray, shape (K,)
-        The last iterate only.
+        Epsilon if only the last iterate is visible.
     printed : ndarray, shape (K,)
-        By Corollary 6.2 with the paper's constants.
+        Epsilon by Corollary 6.2 with the paper's constants.
     claimed : ndarray, shape (K,)
-        What Corollary 7.3 as printed would say of strongly convex losses. Holds for none here.
+        Epsilon by Corollary 7.3 as printed for strongly convex losses; no loss here is covered.
     certified : ndarray, shape (K,)
-        The last iterate only, with a certificate for the constants.
+        Epsilon if only the last iterate is visible, with a certificate for the constants.
     permuted, stopped, sampled : float
-        All users alike: random permutation, random stopping, sampling with replacement. The last
-        iterate only. Infinite if no order of the Renyi divergence gives a bound.
+        Epsilon of every user for a random permutation, random stopping, and sampling with
+        replacement, if only the last iterate is visible. Infinite if no order of the Renyi
+        divergence gives a bound.
     """
 
     positions: Ints
@@ -64,7 +65,7 @@ class Positions:
     sampled: float
 
     def at(self, position: int) -> float:
-        """`last_only` of the user at a position that was computed."""
+        """Return the `last_only` epsilon at one of the computed positions."""
         return float(self.last_only[np.flatnonzero(self.positions == position)[0]])
 
 
@@ -77,20 +78,22 @@ def by_position(
     count: int = 60,
     proved: TwoBlock | None = None,
 ) -> Positions:
-    """Epsilons of one pass; gradients of neighbors differ by at most ``2 radius``.
+    """Return epsilons by position in one pass; neighbors' gradients differ by up to ``2 radius``.
 
     Parameters
     ----------
     setting : Setting
-        With noise.
+        Setting with noise.
     radius : float
-        Norm to which gradients are clipped.
+        Norm that gradients are clipped to.
     users : int
+        Number of users.
     delta : float
+        Delta of the epsilons.
     count : int
-        Of positions, about, besides the middle; 2 for the first and the last.
+        Approximate number of positions, in addition to the middle; 2 for the first and the last.
     proved : TwoBlock, optional
-        The setting's constants with a certificate, which does not depend on the noise; searched
+        Constants of the setting with a certificate, which does not depend on the noise; searched
         if omitted.
     """
     block, claimed, sigma, change = setting.block, setting.claimed, setting.sigma, 2 * radius
@@ -121,17 +124,18 @@ def by_position(
 
 @dataclass(frozen=True, eq=False)
 class Growth:
-    """Epsilons against the number of iterations, users in turn.
+    """Epsilons against the number of iterations, with users in turn.
 
     Attributes
     ----------
     iterations : ndarray of int, shape (K,)
+        Numbers of iterations.
     visible : ndarray, shape (K,)
-        Every iterate visible, user who had most turns.
+        Epsilon of the user with most turns, if every iterate is visible.
     last_only : dict of int to ndarray
-        By position from 0: the last iterate only.
+        Epsilons by position from 0, if only the last iterate is visible.
     permuted : ndarray, shape (K,)
-        Order by one random permutation; the last iterate only.
+        Epsilon for one random permutation, if only the last iterate is visible.
     """
 
     iterations: Ints
@@ -143,7 +147,7 @@ class Growth:
 def by_iterations(
     setting: Setting, radius: float, users: int, iterations: Sequence[int], delta: float
 ) -> Growth:
-    """Epsilons after so many iterations, for the first, middle and last user and for all."""
+    """Return epsilons by number of iterations: of the first, middle and last user, and of all."""
     block, sigma, change = setting.block, setting.sigma, 2 * radius
     positions = sorted({0, users // 2, users - 1})
     found = [profile(block, change, sigma, users=users, iterations=int(t)) for t in iterations]

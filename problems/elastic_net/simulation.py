@@ -1,4 +1,4 @@
-"""Many repetitions at once: the iteration of `dp.GradientADMM` in numpy, without privacy."""
+"""Simulation of many repetitions of `dp.GradientADMM`'s iteration in numpy, without privacy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Iterates:
     Attributes
     ----------
     x, y : ndarray, shape (T + 1, R, n)
-        x_0, ..., x_T; y_t is the y step at x_t.
+        Iterates x_0, ..., x_T and y_0, ..., y_T, where y_t is the y step at x_t.
     """
 
     x: Floats
@@ -47,14 +47,15 @@ def iterate(
     ----------
     users : Users
     setting : Setting
-        Its sigma is not used.
+        Setting; its sigma is ignored.
     order : ndarray of int, shape (T, R)
-        User of each round.
+        User of each round and repetition.
     noise : ndarray, shape (T, R, n)
+        Noise in x.
     radius : float, optional
-        Clip every user's gradient to this norm.
+        Norm that every user's gradient is clipped to, if any.
     x_first : bool
-        Algorithm 4's order: begin with the x step, with ``y = 0``.
+        Whether to begin with the x step at ``y = 0``, as in Algorithm 4.
     """
     beta, eta = setting.beta, setting.eta
     x = np.full(noise.shape[1:], START)
@@ -88,7 +89,7 @@ def drawn(
     seed: int,
     order: Literal["sampled", "in turn"] = "sampled",
 ) -> tuple[Ints, Floats]:
-    """Order and noise; "sampled" draws every turn's user anew, as the paper does."""
+    """Draw the order of users and the noise; "sampled" draws a user per turn, as the paper does."""
     rng = np.random.default_rng(seed)
     if order == "sampled":
         turns = rng.integers(users.count, size=(rounds, repetitions))
@@ -105,9 +106,10 @@ class Gaps:
     ----------
     setting : Setting
     at_x : ndarray, shape (T + 1, R)
-        ``f(x_t) + g(x_t)``: what the code of the paper computes. Never negative.
+        Gap of ``f(x_t) + g(x_t)``, which the paper's code computes; never negative.
     split : ndarray, shape (T + 1, R)
-        ``f(x_t) + g(y_t)``: what its text says. Can be negative, as x and y differ.
+        Gap of ``f(x_t) + g(y_t)``, which the paper's text states; negative if x and y differ
+        enough.
     """
 
     setting: Setting
@@ -116,15 +118,15 @@ class Gaps:
 
 
 def gaps_of(users: Users, setting: Setting, found: Iterates, minimum: float) -> Gaps:
-    """Gaps of the true objective, clipped or not."""
+    """Return the gaps of the true objective at iterates, whether gradients were clipped or not."""
     loss = losses(users, found.x) - minimum
     return Gaps(setting, loss + regularizer(found.x), loss + regularizer(found.y))
 
 
 def by_package(study: ElasticNet, setting: Setting, plan: dp.Plan, seeds: range) -> Iterates:
-    """The iterates of `dp.GradientADMM`, users in turn, one repetition per seed.
+    """Return the iterates of runs of `dp.GradientADMM`, with users in turn, one run per seed.
 
-    Every repetition seats the users in an order of its own.
+    Every run has its own random order of users.
     """
     xs, ys = [], []
     for seed in seeds:
@@ -132,7 +134,7 @@ def by_package(study: ElasticNet, setting: Setting, plan: dp.Plan, seeds: range)
         result = plan.run(data=study.seated(order), seed=seed, iterates=True, verbose=False)
         xs.append([found.last[study.x] for found in result.iterates])
         ys.append([found.last[study.y] for found in result.iterates])
-    # What comes before the first turn is public.
+    # The iterates before the first turn are public.
     nobody = np.zeros((0, len(seeds)), int), np.zeros((0, len(seeds), study.users.size))
     start = iterate(study.users, setting, *nobody)
     return Iterates(

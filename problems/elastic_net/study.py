@@ -1,4 +1,4 @@
-"""The elastic net as a `dp.Problem`: one agent per user, a public agent for the regularizer."""
+"""The elastic net as a `dp.Problem`: one agent per user, and a public agent for the regularizer."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ START = entry("chan_xie_zhao", "start").number("x")
 
 @dataclass(frozen=True, eq=False)
 class ElasticNet:
-    """``mean of (a_i'x - b_i)^2 + c1 |y|_1 + c2 |y|^2`` with ``x = y``.
+    """Problem ``minimize mean of (a_i'x - b_i)^2 + c1 |y|_1 + c2 |y|^2`` with ``x = y``.
 
     Attributes
     ----------
     users : Users
     radius : float
-        C: norm of a user's gradient that the privacy rests on, before the division by N.
+        Bound C on the norm of a user's gradient, before the division by N; privacy rests on it.
     clipped : bool
-        Whether gradients are clipped to it, or it is asserted.
+        Whether gradients are clipped to this norm, or the bound is only asserted.
     x, y : cp.Variable, shape (n,)
+        Variables of the users, and of the regularizer.
     problem : dp.Problem
         Agents ``user 0``, ..., with ``features k`` and ``target k`` private, and ``regularizer``.
     """
@@ -57,13 +58,13 @@ class ElasticNet:
         order: Order = "fixed",
         x_first: bool = False,
     ) -> dp.Plan:
-        """Users take turns; noise of `Setting.sigma` in x, none for 0."""
+        """Plan gradient ADMM with noise `Setting.sigma` in x (no noise if it is 0)."""
         method = dp.GradientADMM(
             penalty=setting.beta, step=setting.eta, order=order, x_first=x_first, returned="last"
         )
         if setting.sigma == 0:
             return self.problem.plan(method, mechanism=None, rounds=rounds)
-        # The x step leaves 1 / (1 + eta beta) of a change of the gradient.
+        # The x step multiplies a change of the gradient by eta / (1 + eta beta).
         moved = setting.eta * 2 * self.radius / (1 + setting.eta * setting.beta)
         noise = dp.Gaussian(noise_multiplier=setting.sigma / moved)
         return self.problem.plan(
@@ -71,7 +72,7 @@ class ElasticNet:
         )
 
     def seated(self, order: Ints) -> dict[dp.Private | str, Floats]:
-        """Data for ``plan.run(data=...)`` that seat user ``order[k]`` at the place of agent k."""
+        """Return data for ``plan.run(data=...)`` in which agent k has the data of ``order[k]``."""
         data: dict[dp.Private | str, Floats] = {}
         for k, i in enumerate(order.tolist()):
             data[f"features {k}"] = self.users.features[i : i + 1]
@@ -80,20 +81,21 @@ class ElasticNet:
 
 
 def elastic_net(users: Users, *, radius: float | None = None, clipped: bool = True) -> ElasticNet:
-    """State the model: one user's vector and target are replaced.
+    """State the model; neighboring data replace one user's vector and target.
 
     The paper assumes that gradients of neighbors differ by at most Delta at every x. No such
     Delta exists for squares: ``2 a (a'x - b)`` grows with x. With `clipped`, gradients are clipped
-    to the norm C, which makes Delta = 2 C true; for a single square that is the gradient of a Huber
-    loss, convex and as smooth as the square. Otherwise Delta is asserted, and the guarantee says
-    so.
+    to the norm C, so that Delta = 2 C holds; a clipped gradient is the gradient of a Huber loss,
+    which is convex and as smooth as the square. Otherwise Delta is asserted, and the guarantee
+    states this.
 
     Parameters
     ----------
     users : Users
     radius : float, optional
-        C; `Setting.radius` if omitted.
+        Norm C; `Setting.radius` if omitted.
     clipped : bool
+        Whether gradients are clipped.
 
     Raises
     ------
@@ -130,7 +132,7 @@ def elastic_net(users: Users, *, radius: float | None = None, clipped: bool = Tr
 
 
 def losses(users: Users, X: Floats, radius: float | None = None) -> Floats:
-    """Mean loss of the users at points ``X[..., :]``; Huber losses with a radius. Not private."""
+    """Return the users' mean loss, Huber with `radius`, at points ``X[..., :]``. Not private."""
     residual = np.abs(X @ users.features.T - users.targets)
     if radius is None:
         return (residual**2).mean(axis=-1)
@@ -140,14 +142,14 @@ def losses(users: Users, X: Floats, radius: float | None = None) -> Floats:
 
 
 def regularizer(Y: Floats) -> Floats:
-    """``c1 |y|_1 + c2 |y|^2`` at points ``Y[..., :]``."""
+    """Return ``c1 |y|_1 + c2 |y|^2`` at points ``Y[..., :]``."""
     return C1 * np.abs(Y).sum(axis=-1) + C2 * (Y**2).sum(axis=-1)
 
 
 def optimum(users: Users, radius: float | None = None) -> tuple[Floats, float]:
-    """Minimizer and minimum of losses plus regularizer. Not private.
+    """Return minimizer and minimum of losses plus regularizer. Not private.
 
-    With a radius, of Huber losses, whose gradients are the clipped ones.
+    With a radius, the losses are Huber losses, whose gradients are clipped to the radius.
     """
     x = cp.Variable(users.size)
     residual = users.features @ x - users.targets

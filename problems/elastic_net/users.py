@@ -1,4 +1,4 @@
-"""Made-up users of the experiment: one feature vector and one target each."""
+"""Synthetic users of the experiment, with one feature vector and one target each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..papers import entry
 Floats = NDArray[np.float64]
 _SIZES, _DRAWN = entry("chan_xie_zhao", "sizes"), entry("chan_xie_zhao", "users")
 
-# Of the noise in targets: how many standard deviations the public bound of a target leaves for it.
+# Standard deviations of the noise in targets that the public bound of a target includes.
 _ROOM = 6.0
 
 
@@ -29,12 +29,13 @@ class Users:
     features : ndarray, shape (N, n)
         Rows a_i of l2 norm ``sqrt(mu)``.
     targets : ndarray, shape (N,)
-        b_i.
+        Targets b_i.
     truth : ndarray, shape (n,)
-        x' with ``b_i = a_i'x'`` plus noise.
+        Vector x' with ``b_i = a_i'x'`` plus noise.
     mu : float
+        Squared norm of the a_i.
     target_bound : float
-        Public: targets beyond it are scaled down where privacy rests on it.
+        Public bound of targets; larger targets are scaled down if privacy rests on the bound.
     """
 
     features: Floats
@@ -45,12 +46,12 @@ class Users:
 
     @property
     def count(self) -> int:
-        """N."""
+        """Number of users, N."""
         return len(self.targets)
 
     @property
     def size(self) -> int:
-        """n."""
+        """Number of features, n."""
         return self.features.shape[1]
 
 
@@ -62,7 +63,7 @@ def made_users(
     noise: float = _SIZES.number("sigma_b"),
     seed: int = 0,
 ) -> Users:
-    """Draw users as in section 10; the same draws for every `mu`.
+    """Draw users as in section 10; draws do not depend on `mu`.
 
     The first fifth of the features is 50 times as large as the others before scaling, and 3 in x'.
     (The code of the paper also centers every a_i, which its text does not.)
@@ -70,12 +71,13 @@ def made_users(
     Parameters
     ----------
     users, size : int
-        N, and n of at least 5.
+        Number of users N, and number of features n, at least 5.
     mu : float
-        Squared norm of the a_i: the losses are ``2 mu``-smooth.
+        Squared norm of the a_i, so that the losses are ``2 mu``-smooth.
     noise : float
-        Standard deviation in the targets.
+        Standard deviation of the noise in targets.
     seed : int
+        Seed of the draws.
 
     Raises
     ------

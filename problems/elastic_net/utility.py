@@ -1,7 +1,7 @@
-r"""Theorem 9.1 beside what it bounds.
+r"""Theorem 9.1's bound, and measurements of the quantity that it bounds.
 
-For :math:`\eta = 1 / \sqrt T`, Algorithm 4 and users sampled with replacement, with
-:math:`\rho = \sigma / \eta` the noise in the gradient,
+For :math:`\eta = 1 / \sqrt T`, Algorithm 4, users sampled with replacement, and noise
+:math:`\rho = \sigma / \eta` in the gradient,
 
 .. math::
     E[f(\bar x_{[0, T-1]}) - f(x^*) + g(\bar y_{[1, T]}) - g(y^*)
@@ -37,12 +37,13 @@ class Utility:
     Attributes
     ----------
     iterations : tuple of int
-        T.
+        Numbers of iterations T.
     rho : float
+        Noise in the gradient.
     bound : ndarray, shape (K,)
-        Right side.
+        Right side of the inequality.
     measured : ndarray, shape (K, R)
-        Values of each repetition whose expectation is on the left.
+        Values by repetition; their expectation is the left side.
     """
 
     iterations: tuple[int, ...]
@@ -54,7 +55,7 @@ class Utility:
 def theorem_9_1(
     T: int, *, beta: float, rho: float, G: float, x_distance: float, y_distance: float, n: int
 ) -> float:
-    """The right side for A = I and B = -I, with distances of the start from a solution."""
+    """Return the right side for A = I and B = -I, from distances of initial point and solution."""
     root = math.sqrt(T)
     return (
         beta * y_distance**2 / (2 * T)
@@ -74,7 +75,7 @@ def utility(
     *,
     radius: float,
 ) -> Utility:
-    """Measure the left side with gradients clipped to `radius`, and evaluate the right."""
+    """Measure the left side with gradients clipped to `radius`, and compute the right side."""
     solution, minimum = optimum(users, radius)
     bounds, measured = [], []
     for T in iterations:

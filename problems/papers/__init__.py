@@ -1,4 +1,4 @@
-"""The papers' values, one table for all runs as printed, with the words that state them."""
+"""Numbers of the papers' experiments in one table, each with the quotation that states it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SOURCES = ("words", "code", "choice")
 
 @dataclass(frozen=True)
 class Entry:
-    """Some values of a paper, from one place.
+    """Values of a paper from one source.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class Entry:
     said : str
         Quotation, file of the code, or reason for the choice.
     values : mapping of str to value
-        By the paper's symbol.
+        Values by the paper's symbols.
     """
 
     where: str
@@ -82,14 +82,14 @@ def entry(paper: str, name: str) -> Entry:
 
 
 def settings(paper: str, *names: str) -> str:
-    """Return the settings of a figure as lines: values, then where they come from.
+    """Return the settings of a figure as lines of text: values, then their sources.
 
     Parameters
     ----------
     paper : str
         Name of the paper, as for `entry`.
     names : str
-        Entries; all of the paper if omitted.
+        Names of entries; all entries of the paper if omitted.
     """
     return "\n".join(_lines(paper, names or tuple(ENTRIES[paper])))
 

@@ -1,4 +1,4 @@
-"""``python -m problems.papers``: values of the papers, and their figures, run or drawn anew."""
+"""``python -m problems.papers``: print values of the papers, run and draw their figures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMMAND = "python -m problems.papers"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print values, run figures, draw them from what is stored."""
+    """Print values, run figures, or draw figures from stored rows."""
     parser = argparse.ArgumentParser(
         prog=_COMMAND,
         description="Without --figure, prints the papers' values. With --figure and no --keep, "

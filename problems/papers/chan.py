@@ -1,4 +1,4 @@
-"""Chan, Xie and Zhao: users drawn anew in every turn, with the paper's bound and the package's."""
+"""Chan, Xie and Zhao: a user drawn in every turn, with the paper's and the package's bounds."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _PAPER = "chan_xie_zhao"
 _WEIGHTS = entry(_PAPER, "weights")
 _SIGMAS = entry(_PAPER, "sigmas").numbers("sigma")
 _BASE = Setting(_WEIGHTS.number("mu"), _WEIGHTS.number("beta"))
-# Noise of which epsilons are shown; the paper's levels are the first.
+# Noise levels whose epsilons are shown; the paper's levels are the first ones.
 _LOUD = (1.0, 2.0, 5.0, 10.0, 20.0)
 _PACKAGE_SIGMA = 0.5
 _GAP, _EPSILON = "gap at x_t", "epsilon"
 
 
 def _rows(scope: Scope) -> list[Row]:
-    """Rows of Figure 1 (b) with users sampled, and of what the runs cost."""
+    """Return rows of Figure 1 (b) with sampled users, and rows of the runs' privacy loss."""
     full = scope.runs >= entry(_PAPER, "repetitions").whole("repetitions")
     users = made_users() if full else made_users(100)
     _, minimum = optimum(users)
@@ -66,7 +66,7 @@ def _rows(scope: Scope) -> list[Row]:
 
 
 def _by_package(users: Users, minimum: float, rounds: int) -> Row:
-    """The last gap of `dp.GradientADMM` with sampled users, once, and its plan's epsilon."""
+    """Return the last gap of one run of `dp.GradientADMM` with sampled users, and its epsilon."""
     setting = replace(_BASE, sigma=_PACKAGE_SIGMA)
     study = elastic_net(users)
     plan = study.plan(setting, rounds, observer="last_iterate", order="sampling")
@@ -79,11 +79,11 @@ def _by_package(users: Users, minimum: float, rounds: int) -> Row:
 
 
 def papers(setting: Setting, users: int, rounds: int) -> float:
-    """Epsilon composed over the draws, with Corollary 6.2's constants for each round.
+    """Return epsilon composed over the draws, with Corollary 6.2's constants for each round.
 
-    The corollary has one turn a user in a public order, and the paper no bound for its sampled
-    runs: the composition over draws is the package's, and a turn costs at most what it does if its
-    iterate is seen.
+    The corollary covers one turn per user in a public order, and the paper has no bound for its
+    sampled runs. So the composition over draws is the package's, and the loss of a turn is bounded
+    by the loss with a visible iterate.
     """
     block, change = setting.block, 2 * setting.radius
     own = sampled(block, change, setting.sigma, users=users, iterations=rounds)
@@ -93,7 +93,7 @@ def papers(setting: Setting, users: int, rounds: int) -> float:
 
 
 def ours(proved: TwoBlock, setting: Setting, users: int, rounds: int) -> float:
-    """Epsilon of a plan with ``order="sampling"`` for an observer of the last iterate.
+    """Return epsilon of a plan with ``order="sampling"`` for an observer of the last iterate.
 
     `proved` are the constants with the certificate that the plan searches.
     """
@@ -103,7 +103,7 @@ def ours(proved: TwoBlock, setting: Setting, users: int, rounds: int) -> float:
 
 
 def seen(setting: Setting, users: int, rounds: int) -> float:
-    """Epsilon of a single turn if every iterate is seen; several turns cost more."""
+    """Return epsilon of a single turn if every iterate is visible; several turns cost more."""
     return epsilon_of(local_zcdp(setting.block, 2 * setting.radius, setting.sigma), DELTA)
 
 

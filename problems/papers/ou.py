@@ -1,4 +1,4 @@
-"""Ou, Wang, Liu and Lu: Figures 1 to 3 with all of their settings, DiaDSP among them."""
+"""Ou, Wang, Liu and Lu: Figures 1 to 3 with all of their settings, including DiaDSP."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Floats = NDArray[np.float64]
 _PAPER = "ou_wang_liu_lu"
 _K = entry(_PAPER, "figure_3").whole("K")
 _GAP, _END, _TOTAL = "gap (31)", "stationarity", "total"
-# Rounds that are stored of a curve.
+# Number of rounds that are stored for a curve.
 _SHOWN = 60
 
 
 def _curves(figure: str, scope: Scope) -> list[Row]:
-    """Rows of Figure 1, by r, or 2, by u."""
+    """Return the rows of Figure 1, by r, or of Figure 2, by u."""
     stated, rows = entry(_PAPER, figure), []
     arrays = printed.drawn(Size(), 0)
     by_decay = figure == "figure_1"
@@ -62,7 +62,7 @@ _METHODS: dict[str, _Method] = {
 
 
 def _figure_3(scope: Scope) -> list[Row]:
-    """Rows of Figure 3: the measure at x^K by the decay, and totals of as many rounds."""
+    """Return the rows of Figure 3: the measure at x^K by decay, and total epsilons of the runs."""
     arrays, decays, rows = printed.drawn(Size(), 0), entry(_PAPER, "figure_3").numbers("r"), []
     for name, (points, log_total) in _METHODS.items():
         curves = [Curve(r, 1.0, scope.rounds) for r in decays]
@@ -77,14 +77,14 @@ def _figure_3(scope: Scope) -> list[Row]:
 
 
 def convergence(size: Size = Size()) -> LocalConvergence:  # noqa: B008
-    """Return what holds of DPP2 on the records of Figure 1 near their stationary point.
+    """Return the local convergence of DPP2 on the records of Figure 1, near a stationary point.
 
     Theorems 1 and 2 do not cover these parameters, and are false; see `problems.refutations.ou`.
 
     Parameters
     ----------
     size : Size
-        The paper's if omitted.
+        Size of the experiment; the paper's size if omitted.
     """
     arrays = printed.drawn(size, 0)
     x = np.zeros(arrays.signed.shape[2])

@@ -1,4 +1,4 @@
-"""Stored rows of a figure: one line a curve, after a line that says how they were made."""
+"""Stored rows of a figure: one line per curve, after a line with their origin."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ..provenance import commit, versions
 __all__ = ["STORED", "Row", "read", "row", "stored", "write"]
 
 Floats = NDArray[np.float64]
-# Of a checkout.
+# Folder of the stored rows in a checkout.
 STORED = Path(__file__).parents[2] / "docs" / "papers" / "stored"
-# Significant digits that are stored.
+# Number of stored significant digits.
 _DIGITS = 4
 
 
@@ -30,14 +30,16 @@ class Row:
     Attributes
     ----------
     panel, curve : str
+        Names of the panel and of the curve.
     x, y : tuple of float
-        Coordinates of the curve; y is a mean if there are `low` and `high`.
+        Coordinates of the curve; y is a mean over runs if there are `low` and `high`.
     low, high : tuple of float
-        Least and largest over the runs; empty for a single run.
+        Least and largest values over the runs; empty for a single run.
     epsilon : float or None
-        Total of the whole run at `delta`. None without noise, or if the noise covers no
-        sensitivity; infinite beyond floating point.
+        Total epsilon of the whole run at `delta`. None without noise, or if the noise covers no
+        sensitivity; infinite if it overflows.
     delta : float
+        Delta of the total.
     """
 
     panel: str
@@ -58,13 +60,16 @@ def row(
     epsilon: float | None = None,
     delta: float = 0.0,
 ) -> Row:
-    """Return the row of some runs of a curve, rounded as it is stored.
+    """Return the row of a curve from its runs, rounded as it is stored.
 
     Parameters
     ----------
     panel, curve : str
+        Names of the panel and of the curve.
     x : array of numbers, shape (P,)
+        Horizontal coordinates.
     runs : array of numbers, shape (runs, P)
+        Vertical coordinates by run.
     epsilon, delta : float
         Budget, as for `Row`.
     """
@@ -95,8 +100,9 @@ def write(path: Path, rows: Sequence[Row], command: str, settings: Mapping[str, 
         File with a JSON object on each line.
     rows : sequence of Row
     command : str
+        Command that made the rows.
     settings : mapping of str to value
-        Numbers of runs and the like.
+        Settings, such as the number of runs.
     """
     head = {
         "command": command,
@@ -110,7 +116,7 @@ def write(path: Path, rows: Sequence[Row], command: str, settings: Mapping[str, 
 
 
 def _compact(fields: Mapping[str, object]) -> dict[str, object]:
-    """Whole numbers without a point, and no fields that say nothing."""
+    """Return the fields of a row without empty ones, with whole numbers written without a point."""
     return {
         key: [_short(v) for v in value] if isinstance(value, tuple) else value
         for key, value in fields.items()
@@ -120,7 +126,7 @@ def _compact(fields: Mapping[str, object]) -> dict[str, object]:
 
 def _short(value: float) -> float | int | None:
     if not math.isfinite(value):
-        return None  # of a run that diverged
+        return None  # the run diverged
     return int(value) if value == int(value) and abs(value) < 1e6 else value
 
 
@@ -131,7 +137,7 @@ def read(path: Path) -> tuple[dict[str, object], list[Row]]:
 
 
 def stored(figure: str) -> dict[tuple[str, str], Row]:
-    """Return the rows that a checkout stores of a figure, by panel and curve."""
+    """Return the stored rows of a figure, by panel and curve."""
     return {(own.panel, own.curve): own for own in read(STORED / f"{figure}.jsonl")[1]}
 
 

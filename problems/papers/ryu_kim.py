@@ -1,6 +1,7 @@
-"""Ryu and Kim: Figures 6 and 7, with the comparator of the text and that of the authors' code.
+"""Ryu and Kim: Figures 6 and 7, with the comparators of the text and of the authors' code.
 
-`problems.logistic_regression.as_printed` runs Figure 5, of MNIST's size: hours for all curves.
+`problems.logistic_regression.as_printed` runs Figure 5 of MNIST's size, which takes hours for all
+curves.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _MEASURES = ("noise (32)", "cost", "test error")
 def _rows(
     data: str, budgets: tuple[float, ...], updates: dict[int, int], scope: Scope
 ) -> list[Row]:
-    """Rows of Figures 5 and 6; `updates` has the rounds of each E, at most the scope's."""
+    """Return the rows of Figure 5 or 6; `updates` has the number of rounds for each E."""
     rows = []
     own = setting(read_dataset(data), entry(_PAPER, "MNIST").whole("P"))
     for E, most in updates.items():
@@ -57,7 +58,7 @@ def _rows(
 
 
 def _total(budget: float, E: int, rounds: int) -> float:
-    """Epsilon of all updates at the paper's delta, composed."""
+    """Return the composed epsilon of all updates at the paper's delta."""
     return Curve("ObjG", budget, E).totals(rounds)[1]
 
 
@@ -114,7 +115,7 @@ _ASSUMES = (
     "totals hold if the largest change in the agent's own records were a sensitivity: no guarantee"
 )
 _COMMON = ("budgets", "rounds", "box", "comparator_of_the_text", "comparator_of_the_code")
-# Rounds by E: a curve with E = 10 takes ten times as long.
+# Number of rounds by E, since a round with E = 10 takes ten times as long.
 _DIGITS = {1: 5000, 10: 500}
 STUDIES = {
     "ryu_kim_figure_6": Study(

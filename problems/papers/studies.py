@@ -22,9 +22,9 @@ __all__ = ["Panel", "Scope", "Study", "draw"]
 # Okabe and Ito's colors, in the order of the curves' first appearance.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000", "#999999")
 _LINES = ("-", "--", "-.", ":")
-# Of a title, in an inch.
+# Number of characters of a title per inch.
 _CHARACTERS = 12
-# Values below are rounding errors.
+# Values below this are rounding errors.
 _LEAST = 1e-32
 
 
@@ -35,10 +35,11 @@ class Panel:
     Attributes
     ----------
     x, y : str
-        Their names.
+        Labels of the axes.
     log_x, log_y : bool
+        Whether an axis is logarithmic.
     level : tuple of (float, str), optional
-        A horizontal line with its name.
+        Height and name of a horizontal line.
     title : str, optional
         Title in place of the panel's key.
     """
@@ -58,7 +59,7 @@ class Scope:
     Attributes
     ----------
     rounds, runs : int
-        K or T, and seeds of each curve.
+        Number of rounds (K or T), and number of seeds of each curve.
     """
 
     rounds: int
@@ -67,23 +68,24 @@ class Scope:
 
 @dataclass(frozen=True)
 class Study:
-    """A figure of a paper as printed.
+    """Reproduction of a figure of a paper.
 
     Attributes
     ----------
     paper, figure : str
         Key in the table of values, and the paper's name of the figure.
     entries : tuple of str
-        The table's entries that fix the figure.
+        Entries of the table that the figure uses.
     panels : mapping of str to Panel
+        Panels by name.
     run : callable
-        Rows of a scope.
+        Function of a scope that returns the rows.
     full, short : Scope
         Scopes of the stored rows, and of tests.
     teaches : str
-        One sentence.
+        Conclusion, as one sentence.
     records : str
-        The data: none of the papers ships its own.
+        Text on the data, since no paper publishes its own.
     columns : int, optional
         Number of columns of panels; one row of panels if omitted.
     assumes : str
@@ -104,7 +106,7 @@ class Study:
 
 
 def total(row: Row) -> str:
-    """Return the total epsilon of a curve in words."""
+    """Return a text with the total epsilon of a curve."""
     if row.epsilon is None:
         return "no guarantee"
     if math.isinf(row.epsilon):
@@ -121,7 +123,7 @@ def draw(study: Study, rows: Sequence[Row]) -> Figure:
     ----------
     study : Study
     rows : sequence of Row
-        In the order of the legend.
+        Rows in the order of the legend.
     """
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -159,17 +161,17 @@ def draw(study: Study, rows: Sequence[Row]) -> Figure:
 
 
 def _base(curve: str) -> str:
-    """Part of a name that has its own color: that before a colon."""
+    """Return the part of a curve's name before a colon, which decides its color."""
     return curve.split(": ")[0]
 
 
 def _kind(curve: str) -> str:
-    """Part of a name that has its own line style: that after a colon."""
+    """Return the part of a curve's name after a colon, which decides its line style."""
     return curve.partition(": ")[2]
 
 
 def _label(rows: Sequence[Row], name: str) -> str:
-    """The curve's name with its total, if all its rows have the same one."""
+    """Return the curve's name, with its total epsilon if all of its rows have one value."""
     totals = {total(row) for row in rows if _base(row.curve) == name and row.epsilon is not None}
     return f"{name}, total {totals.pop()}" if len(totals) == 1 else name
 

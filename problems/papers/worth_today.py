@@ -1,9 +1,9 @@
-"""``python -m problems.papers.worth_today``: each paper's method beside the package, on its task.
+"""``python -m problems.papers.worth_today``: compare each paper's method with dpcvx, on its task.
 
-At one budget, three rows a paper. "As published": the paper's iteration and noise, scaled so that
-the paper's own statement gives the budget. "Accounted": the same iteration, its noise calibrated by
-the package. "Default": what `Problem.plan` proposes. Every row has the total epsilon that the
-package derives, which for "as published" is another one than the paper states.
+There are three rows per paper, for one budget. "As published": the paper's iteration and noise,
+scaled so that the paper's own statement gives the budget. "Accounted": this iteration with noise
+that dpcvx calibrates. "Default": the proposal of `Problem.plan`. Every row has the total epsilon
+that dpcvx derives; for "as published", it differs from the paper's statement.
 """
 
 from __future__ import annotations
@@ -59,17 +59,19 @@ class Row:
     Attributes
     ----------
     paper, task : str
-        The task with what is measured.
+        Name of the paper; task with the measured quantity.
     kind : {"as published", "accounted", "default"}
+        Kind of the row, see the module.
     method : str
+        Name of the method.
     stated : float or None
         Total epsilon by the paper's own statement.
     epsilon, delta : float
         Total that the package derives for this run.
     start : float
-        The measure at the public initial point, without any data.
+        Measured quantity at the public initial point, without any data.
     values : tuple of float
-        The measure, by run. Not private.
+        Measured quantity, by run. Not private.
     """
 
     paper: str
@@ -84,7 +86,7 @@ class Row:
 
 
 def _name(plan: dp.Plan) -> str:
-    """Text that a user writes for the method."""
+    """Return the code that a user writes for the method."""
     return f"dp.{type(plan.algorithm).__name__}"
 
 
@@ -92,17 +94,17 @@ def _name(plan: dp.Plan) -> str:
 
 
 def ryu_kim(runs: int, short: bool) -> Iterator[Row]:
-    """ObjG on the power flow of case 14: squared imbalance, which is 0 at the optimum."""
+    """Yield rows of ObjG on the power flow of case 14: squared imbalance, 0 at the optimum."""
     task = "power flow, case 14: squared imbalance (per unit)"
     rounds = 5 if short else entry("ryu_kim", "power_flow_rounds").whole("T")
     study = power_flow(3 if short else 14, shared="voltage" if short else "flow")
-    # The first local points of a run are at the start, whatever the data.
+    # The first local points of a run are at the initial point for all data.
     method = dp.LinearizedADMM(
         penalty=entry("ryu_kim", "power_flow").number("rho"),
         step=dp.steps.Sqrt(),
         returned="last",
     )
-    # Theorem 4.9's epsilon is proportional to that of an update.
+    # Theorem 4.9's total epsilon is proportional to the epsilon of an update.
     each = EPSILON / ryu_kim_claim(rounds, 1.0, DELTA)
     beta = entry("ryu_kim", "power_flow_adjacency").number("beta")
     claim = dp.Asserted(l2=2 * beta, l1=2 * beta)
@@ -114,7 +116,7 @@ def ryu_kim(runs: int, short: bool) -> Iterator[Row]:
     published = asserted.plan(method, mechanism=noise, rounds=rounds, delta=DELTA)
     accounted = study.problem.plan(method, rounds=rounds, epsilon=EPSILON, delta=DELTA)
     default = study.problem.plan(epsilon=EPSILON, delta=DELTA)
-    # By the sensitivity that is derived: the largest of all zones.
+    # Use the largest derived sensitivity of all zones.
     derived = max(own.sensitivity for own in accounted.guarantee.agents)
     sigma = classical_gaussian_multiplier(each, DELTA) * 2 * beta
     truth = Composition().with_gaussian(sigma / derived, rounds).price(DELTA).epsilon
@@ -143,7 +145,7 @@ def ryu_kim(runs: int, short: bool) -> Iterator[Row]:
 
 
 def xiao(runs: int, short: bool) -> Iterator[Row]:
-    """Algorithm 1 on the census: objective at the agents' mean above its minimum, in shares."""
+    """Yield rows of Algorithm 1 on the census: relative objective gap of the agents' mean."""
     task = "logistic regression over 20 edges: objective / minimum - 1"
     sizes, each = (
         entry("xiao_ye_devadas", "figure_2"),
@@ -202,7 +204,7 @@ def xiao(runs: int, short: bool) -> Iterator[Row]:
 
 
 def ou(runs: int, short: bool) -> Iterator[Row]:
-    """DPP2 on nonconvex classification: (31) of what agents report."""
+    """Yield rows of DPP2 on nonconvex classification: quantity (31) of the returned points."""
     task = "nonconvex classification: gap (31)"
     size = Size(6, 20, 3, None, 0.9) if short else Size()
     rounds = 11 if short else entry("ou_wang_liu_lu", "figure_3").whole("K") + 1
@@ -246,7 +248,7 @@ def ou(runs: int, short: bool) -> Iterator[Row]:
 
 
 def chan(runs: int, short: bool) -> Iterator[Row]:
-    """Gradient ADMM on the elastic net, one pass in a random order: objective above its minimum."""
+    """Yield rows of gradient ADMM on the elastic net: gap after one pass in a random order."""
     task = "elastic net, one pass: objective - minimum"
     users = made_users(12, 6) if short else made_users()
     _, minimum = optimum(users)
@@ -283,7 +285,7 @@ def chan(runs: int, short: bool) -> Iterator[Row]:
 
 
 def _sigma_by_corollary_8_3(base: Setting, users: int) -> float:
-    """Noise in x for the budget by Corollary 8.3, with Corollary 6.2's losses."""
+    """Return the noise in x for the budget by Corollary 8.3, with Corollary 6.2's losses."""
     change = 2 * base.radius
     local = local_zcdp(base.block, change, 1.0)
     rho = np.array([min(local, corollary_6_2(base.block, change, 1.0, k)) for k in range(users)])
@@ -307,7 +309,7 @@ PAPERS = {"ryu_kim": ryu_kim, "xiao": xiao, "ou": ou, "chan": chan}
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Return the rows as a table of a page."""
+    """Return the rows as a Markdown table."""
     lines = [
         "| paper, task, at the initial point | | method | total | measured |",
         "|---|---|---|---|---|",
@@ -330,7 +332,7 @@ def _spread(values: tuple[float, ...]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Row]:
-    """Run and print the table."""
+    """Run all methods, print the table, and return its rows."""
     parser = argparse.ArgumentParser(prog="python -m problems.papers.worth_today")
     parser.add_argument("--runs", type=count(), default=10, help="seeds of each row")
     parser.add_argument("--short", action="store_true", help="small tasks, for tests")

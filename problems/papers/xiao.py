@@ -1,4 +1,4 @@
-"""Xiao, Ye and Devadas: Figures 2, B and C with their privacy panels, and secret constants D_i."""
+"""Xiao, Ye and Devadas: Figures 2, B and C with privacy panels, and with secret constants D_i."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _APART = entry(_PAPER, "start_of_runs").number("scale")
 def _traces(
     figure: str, curves: Sequence[tuple[str, Curve | None, float]], scope: Scope
 ) -> list[tuple[str, list[Trace]]]:
-    """Traces of every curve by run; a curve of None has constants D_i of the run's own."""
+    """Return traces of every curve by run; for a curve of None, each run draws constants D_i."""
     sizes = entry(_PAPER, figure)
     agents, edges = sizes.whole("N"), sizes.whole("edges")
     each = entry(_PAPER, "records").whole("b")

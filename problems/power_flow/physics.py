@@ -163,7 +163,7 @@ def connected_parts(case: Case) -> Ints:
 def transfer(case: Case, buses: Ints | None = None, branches: Ints | None = None) -> Floats:
     """Return flows on branches per unit of power injected at a bus and taken out at the first bus.
 
-    This is the direct-current approximation, in which flows depend on reactances only.
+    This is the direct-current approximation: flows depend on reactances only.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Statements of the papers that do not hold, with their hypotheses, checked by the same code.
+"""Statements of papers that do not hold: counterexamples with all hypotheses, checked by code.
 
 A `Refutation` cannot be made unless every hypothesis of the paper's statement holds at its numbers,
-and unless what is computed contradicts what is stated. Its text prints both, so that readers can
-check that the paper's statement is about these numbers. One module a paper::
+and the computed value contradicts the statement. Its text prints hypotheses and values, so that
+readers can check that the paper's statement covers these numbers. Each paper has a module::
 
     python -m problems.refutations
 """
@@ -23,8 +23,9 @@ class Hypothesis:
     Attributes
     ----------
     text : str
-        The condition with its numbers.
+        Text of the condition with its numbers.
     holds : bool
+        Whether the condition holds.
     """
 
     text: str
@@ -39,9 +40,11 @@ def less(name: str, value: float, limit_name: str, limit: float) -> Hypothesis:
     name : str
         Name of the number, as in the paper.
     value : float
+        The number.
     limit_name : str
-        Name of the other number; empty if the number says it.
+        Name of the other number; empty to write only its value.
     limit : float
+        The other number.
     """
     middle = f" < {limit_name} = " if limit_name else " < "
     return Hypothesis(f"{name} = {value:.4g}{middle}{limit:.4g}", bool(value < limit))
@@ -56,20 +59,22 @@ def close(name: str, value: float, limit: float) -> Hypothesis:
 
 @dataclass(frozen=True)
 class Refutation:
-    """A statement of a paper, a case that it covers, and what is so in this case.
+    """A statement of a paper, a case that it covers, and the true value in this case.
 
     Parameters
     ----------
     claim : str
-        Which statement of which paper.
+        Name of the statement, with the numbers of the case.
     hypotheses : tuple of Hypothesis
         All conditions of the statement.
     stated : str
-        Statement of the paper, with its number.
+        Text of the statement, which ends before its value.
     stated_value : float
+        Value in the statement.
     computed : str
-        Name of the quantity computed in its place.
+        Name of the computed quantity.
     computed_value : float
+        Value of the computed quantity.
     above : bool
         Whether the computed value contradicts the stated one by being larger; else by being
         smaller.
@@ -143,7 +148,7 @@ def refutations(paper: str) -> tuple[Refutation, ...]:
     Parameters
     ----------
     paper : str
-        One of `PAPERS`.
+        Key of `PAPERS`.
     """
     module = import_module(f".{PAPERS[paper]}", __name__)
     return tuple(module.all_of_them())

@@ -1,4 +1,4 @@
-"""Chan, Xie and Zhao (2024): statements of theirs that do not hold, with their hypotheses."""
+"""Chan, Xie and Zhao (2024): refutations of statements, with their hypotheses."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from . import Refutation, close, less
 
 
 def rule_fails(factor: float = 0.5, rounds: int = 2) -> Refutation:
-    """Theorem 5.2 as section 7 applies it: ``x <- x / 2 + N(0, 1)``, two starts that are 1 apart.
+    """Refute Theorem 5.2 as section 7 applies it, by ``x <- x / 2 + N(0, 1)``.
 
     Parameters
     ----------
     factor : float
-        By which a round shrinks distances.
+        Factor that multiplies distances in a round.
     rounds : int
-        T.
+        Number of rounds T.
     """
-    first = factor**2 / 2  # loss of one round, from starts that are 1 apart
+    first = factor**2 / 2  # loss of one round, from two initial points with distance 1
     variance = float(np.sum(factor ** (2.0 * np.arange(rounds))))
     return Refutation(
         f"The factor L^(2T - 1) / T of Corollary 7.3 (x <- {factor:g} x + N(0, 1), T = {rounds})",
@@ -40,14 +40,14 @@ def rule_fails(factor: float = 0.5, rounds: int = 2) -> Refutation:
 
 
 def stopping_fails(users: int = 10, user: int = 8) -> Refutation:
-    """Section 8: how likely user t takes no part under random stopping.
+    """Refute section 8: the probability that user t takes no part under random stopping.
 
     Parameters
     ----------
     users : int
-        N, even.
+        Number of users N, even.
     user : int
-        t.
+        Position t of the user.
     """
     half = users // 2
     stops = np.arange(half + 1, users + 1)
@@ -68,7 +68,7 @@ def stopping_fails(users: int = 10, user: int = 8) -> Refutation:
 
 
 def table_1_fails(mu: float = 0.25, beta: float = 0.9) -> Refutation:
-    """Table 1, first row: eta.
+    """Refute eta in the first row of Table 1.
 
     Parameters
     ----------

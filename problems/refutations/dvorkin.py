@@ -1,4 +1,4 @@
-"""Dvorkin et al. (2020, 2021): statements on private power flow that do not hold."""
+"""Dvorkin et al. (2020, 2021): refutations of statements on private power flow."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from . import Hypothesis, Refutation, close, less
 
 Floats = NDArray[np.float64]
 
-# A feeder of three lines: resistances, prices at the buses (the root is the first), and the limit
-# on the squared voltage at its end. Power factors of loads and generators are 1.
+# Feeder of three lines: resistances, prices at the buses (first the root), and upper limit of
+# squared voltages. Power factors of loads and generators are 1.
 RESISTANCE, PRICE, HIGHEST = (0.02, 0.1, 0.01), (20.0, 15.0, 5.5, 5.0), 1.21
 
 
 def _chain(load: Floats) -> tuple[Floats, Floats]:
-    """Optimal generation and flows of the feeder, by model (1) of the 2021 paper."""
+    """Return optimal generation and flows of the feeder, by model (1) of the 2021 paper."""
     below = np.triu(np.ones((3, 3)))
     path = below.T @ np.diag(RESISTANCE) @ below
     flow_zero = -np.ones((1, 3))  # the root does not take power
@@ -33,14 +33,14 @@ def _chain(load: Floats) -> tuple[Floats, Floats]:
 
 
 def lemma_2_fails(load: float = 1.02, beta: float = 0.01) -> Refutation:
-    """Lemma 2 (2021): no optimal flow moves by more than the load that changes.
+    """Refute Lemma 2 (2021): no optimal flow changes by more than the changed load.
 
     Parameters
     ----------
     load : float
-        Load of the first bus, in per unit; the others have none.
+        Load of the first bus, in per unit; other buses have no load.
     beta : float
-        Its change.
+        Change of this load.
     """
     ends = [_chain(np.array([value, 0.0, 0.0])) for value in (load, load + beta)]
     path = np.cumsum(RESISTANCE)
@@ -68,13 +68,14 @@ def lemma_2_fails(load: float = 1.02, beta: float = 0.01) -> Refutation:
 
 
 def theorem_2_fails(epsilon: float = 1.0, delta: float = 1 / 14, draws: int = 1000) -> Refutation:
-    """Theorem 2 (2021), for the whole solution: flows and dispatch give every load exactly.
+    """Refute Theorem 2 (2021) for the whole solution: flows and dispatch reveal every load.
 
     Parameters
     ----------
     epsilon, delta : float
+        Parameters of the paper's guarantee.
     draws : int
-        Random solutions.
+        Number of random solutions.
     """
     load = np.array([1.0, 0.5, 0.25])
     beta = CHANGE * load
@@ -85,7 +86,7 @@ def theorem_2_fails(epsilon: float = 1.0, delta: float = 1 / 14, draws: int = 10
         true = load + beta * [draw % 2, 0, 0]
         power, _ = _chain(true)
         random = noise * rng.normal(size=3)
-        # The generator below a line takes up its noise, the one above returns it.
+        # The generator below a line adds its noise, and the generator above it subtracts it.
         power = power + random - np.append(random[1:], 0.0)
         flow = np.triu(np.ones((3, 3))) @ (true - power)
         balanced &= bool(np.allclose(flow - np.append(flow[1:], 0.0), true - power))
@@ -112,7 +113,7 @@ def theorem_2_fails(epsilon: float = 1.0, delta: float = 1 / 14, draws: int = 10
 
 
 def pair_fails(bus: int = 14) -> Refutation:
-    """The sensitivity of the code of 2020: how far one pair of solves moves.
+    """Refute the sensitivity in the code of 2020, the change between one pair of solves.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-r"""Ou, Wang, Liu and Lu (2025): statements of theirs that do not hold, with their hypotheses.
+r"""Ou, Wang, Liu and Lu (2025): refutations of statements, with their hypotheses.
 
-Counterexamples to the convergence theorems are linear and quadratic objectives without noise. For
-those to the privacy statements, one agent has one of two quadratics of curvature -M, and two more
-agents have curvature M, so that the sum is bounded below as Assumption 2 asks.
+The counterexamples to the convergence theorems are linear and quadratic objectives without noise.
+In the counterexamples to the privacy statements, one agent has one of two quadratics of curvature
+-M, and two more agents have curvature M, so that the sum is bounded below as Assumption 2 requires.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from . import Hypothesis, Refutation, less
 
 Floats = NDArray[np.float64]
 
-# Two agents on a path and three on a triangle: every disagreement has the eigenvalue 1.
+# Matrices P of two agents on a path and three on a triangle; disagreements have the eigenvalue 1.
 PAIR = np.eye(2) - 1 / 2
 TRIANGLE = np.eye(3) - 1 / 3
 FOR_PAIR = Parameters(alpha=0.0035, beta=0.0017, rho=9.0, c_theta=0.28, gamma=0.045)
 FOR_TRIANGLE = Parameters(2.188e-4, 1.094e-4, 94.974, 0.34, 0.0392)
 ROUNDS = 20_000
-# Of the agents whose objectives are x and -x.
+# Derivatives of the agents' objectives x and -x.
 SLOPES = (1.0, -1.0)
 
 
 def _hypotheses(
     P: Floats, curvatures: Floats, slopes: Floats, M: float, parameters: Parameters | None
 ) -> list[Hypothesis]:
-    """Assumptions 1 to 3 of ``h_i x^2 / 2 + c_i x``, and (15), (24) to (27) if asked for."""
+    """Return Assumptions 1 to 3 for ``h_i x^2 / 2 + c_i x``; with parameters (15), (24)-(27)."""
     h, c = float(np.sum(curvatures)), float(np.sum(slopes))
     rank = int(np.linalg.matrix_rank(P))
     listed = [
@@ -78,7 +78,7 @@ def _listed(values: Floats) -> str:
 def pair(
     parameters: Parameters, start: tuple[float, float], rounds: int, slopes: tuple[float, float]
 ) -> Floats:
-    """(20) and (21) of two agents with linear objectives on a path, without noise.
+    """Run (20) and (21) for two agents with linear objectives on a path, without noise.
 
     Returns
     -------
@@ -89,7 +89,7 @@ def pair(
     alpha, beta, rho = parameters.alpha, parameters.beta, parameters.rho
     for _ in range(rounds):
         path.append((x, y))
-        around = rho * (x - y) / 2  # rho P x, of the second agent its negative
+        around = rho * (x - y) / 2  # rho P x of the first agent; the second has the negative
         first, second = slopes[0] + q + around, slopes[1] - q - around
         mixed = beta * (first - second) / 2
         x, y, q = x - alpha * first + mixed, y - alpha * second - mixed, q + around
@@ -97,11 +97,11 @@ def pair(
 
 
 def theorem_1_fails(parameters: Parameters = FOR_PAIR, rounds: int = ROUNDS) -> Refutation:
-    """Theorem 1: objectives x and -x, whose sum is 0, without noise."""
+    """Refute Theorem 1 by the objectives x and -x, whose sum is 0, without noise."""
     zero, slopes, start = np.zeros(2), np.array(SLOPES), (1.0, -1.0)
     path = pair(parameters, start, rounds, SLOPES)
     gaps = ((path - path.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
-    # (31) has a second part, and V^0 two: the sums of gradients are 0, and so is f.
+    # The other parts of (31) and V^0 are 0, since the sum of gradients and f are 0.
     return Refutation(
         "Theorem 1 (objectives x and -x, no noise)",
         (*_hypotheses(PAIR, zero, slopes, 0.0, parameters),),
@@ -114,7 +114,7 @@ def theorem_1_fails(parameters: Parameters = FOR_PAIR, rounds: int = ROUNDS) -> 
 
 
 def initial_value_fails(parameters: Parameters = FOR_PAIR, rounds: int = ROUNDS) -> Refutation:
-    """V^0 of Theorem 1: the same objectives from one point for both agents."""
+    """Refute V^0 of Theorem 1 by objectives x and -x and one initial point for both agents."""
     path = pair(parameters, (0.0, 0.0), rounds, SLOPES)
     gaps = ((path - path.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     return Refutation(
@@ -129,7 +129,7 @@ def initial_value_fails(parameters: Parameters = FOR_PAIR, rounds: int = ROUNDS)
 
 
 def theorem_2_fails(parameters: Parameters = FOR_TRIANGLE, k: int = 2 * 10**6) -> Refutation:
-    """Theorem 2: curvatures -1, -1 and 3, without noise."""
+    """Refute Theorem 2 by quadratics of curvatures -1, -1 and 3, without noise."""
     h, M, start = np.array([-1.0, -1.0, 3.0]), 3.0, np.array([1.0, -1.0, 0.5])
     x = transition(TRIANGLE, parameters, h, start, k)
 
@@ -154,15 +154,18 @@ def theorem_2_fails(parameters: Parameters = FOR_TRIANGLE, k: int = 2 * 10**6) -
 
 
 def transition(P: Floats, parameters: Parameters, h: Floats, x: Floats, k: int) -> Floats:
-    """Points after k rounds of (20) and (21) without noise, for quadratics of curvatures h.
+    """Return the points after k rounds of (20) and (21) without noise, for quadratics.
 
     Parameters
     ----------
     P : ndarray, shape (N, N)
+        Matrix of the network.
     parameters : Parameters
+        Parameters of DPP2.
     h, x : ndarray, shape (N,)
-        Curvatures, and the initial points.
+        Curvatures, and initial points.
     k : int
+        Number of rounds.
     """
     size = len(P)
     G = parameters.alpha * np.eye(size) - parameters.beta * P
@@ -172,7 +175,7 @@ def transition(P: Floats, parameters: Parameters, h: Floats, x: Floats, k: int) 
 
 
 def lemma_1_fails(parameters: Parameters = FOR_PAIR) -> Refutation:
-    """Lemma 1: V rises in the first round from agreement, with the objectives x and -x."""
+    """Refute Lemma 1: V increases in the first round from agreement, with objectives x and -x."""
     slopes = np.array(SLOPES)
     G = parameters.alpha - parameters.beta  # on disagreements
     assert parameters.c_theta is not None
@@ -195,7 +198,7 @@ def lemma_1_fails(parameters: Parameters = FOR_PAIR) -> Refutation:
 
 
 def lemma_2_fails(size: int = 10, decay: float = 0.9, scale: float = 1.0) -> Refutation:
-    """Lemma 2: the sum over all rounds with D1 = D2 = 1, of one agent with d entries."""
+    """Refute Lemma 2 by the sum over all rounds with D1 = D2 = 1, for one agent with d entries."""
     # A Laplace variable of scale s has the variance 2 s^2.
     exact = 2 * size * 2 * scale**2 / (1 - decay**2)
     return Refutation(
@@ -216,27 +219,28 @@ def lemma_2_fails(size: int = 10, decay: float = 0.9, scale: float = 1.0) -> Ref
 
 
 def attained_loss(schedule: Schedule, seed: int = 0) -> float:
-    """The privacy loss of a run of three agents, of which the first has one of two quadratics.
+    """Return the privacy loss of a run of three agents; the first has one of two quadratics.
 
-    The first agent has curvature -M, so that differences grow as fast as they may, the others have
-    curvature M. The noise of the first lies where its likelihood ratio is largest.
+    The first agent has curvature -M, so that differences grow as fast as possible; the others have
+    curvature M. The first agent's noise is chosen so that its likelihood ratio is largest.
 
     Parameters
     ----------
     schedule : Schedule
+        Noise schedule of the paper.
     seed : int
         Seed of eta and of the noise.
 
     Returns
     -------
     float
-        Logarithm of the likelihood ratio of what is sent, computed from the noise that either
-        objective needs for it.
+        Logarithm of the likelihood ratio of the messages, computed from the noise that leads to
+        them for either objective.
     """
     rng = np.random.default_rng(seed)
     P, rho = TRIANGLE, 1.0
     alpha, beta = schedule.alpha, schedule.alpha / 2
-    slope = schedule.sensitivity / math.sqrt(schedule.size)  # difference of slopes, in every entry
+    slope = schedule.sensitivity / math.sqrt(schedule.size)  # difference of gradients, per entry
     eta = rng.uniform(size=schedule.rounds)
     h = schedule.smoothness * np.array([-1.0, 1.0, 1.0])
     first = np.array([[1.0], [0.0], [0.0]])
@@ -253,7 +257,7 @@ def attained_loss(schedule: Schedule, seed: int = 0) -> float:
         return messages
 
     def behind(messages: list[tuple[Floats, Floats]], shift: float) -> tuple[Floats, Floats]:
-        """Noise that makes an agent with another slope send the same."""
+        """Return the noise for which agents with shifted gradients send these messages."""
         d, q, x = np.zeros((3, 3, schedule.size))
         W, E = [], []
         for k, (y, z) in enumerate(messages):
@@ -281,7 +285,7 @@ def attained_loss(schedule: Schedule, seed: int = 0) -> float:
 
 
 def _private(schedule: Schedule) -> list[Hypothesis]:
-    """Assumptions 1 to 3 of `attained_loss`, and alpha M < 1."""
+    """Return the hypotheses of `attained_loss`: Assumptions 1 to 3, and alpha M < 1."""
     M = schedule.smoothness
     return [
         *_hypotheses(TRIANGLE, M * np.array([-1.0, 1.0, 1.0]), np.zeros(3), M, None),
@@ -297,7 +301,7 @@ FEW = Schedule(rounds=2, size=10, alpha=0.1, smoothness=5.03, sensitivity=1.0, d
 
 
 def theorem_3_fails(schedule: Schedule = FEW) -> Refutation:
-    """Theorem 3: the rounds k = 0, ..., K that Algorithm 1 runs cost more than it counts."""
+    """Refute Theorem 3: rounds k = 0, ..., K of Algorithm 1 cost more than the theorem states."""
     one = replace(schedule, rounds=1)
     late = replace(one, u_w=one.u_w * one.decay, u_e=one.u_e * one.decay)
     return Refutation(
@@ -319,14 +323,14 @@ TARGET = Schedule(101, 10, alpha=0.01, smoothness=1.0, sensitivity=1.0, decay=1.
 
 
 def corollary_1_fails(schedule: Schedule = TARGET, target: float = 1.0) -> Refutation:
-    """Corollary 1: the decay that it allows, in the middle between its limit and 1.
+    """Refute Corollary 1 by a decay that it allows, the middle between its limit and 1.
 
     Parameters
     ----------
     schedule : Schedule
-        Its decay is not used.
+        Noise schedule; its decay is ignored.
     target : float
-        epsilon.
+        Epsilon of the corollary.
     """
     root, M, K = math.sqrt(schedule.size), schedule.smoothness, schedule.rounds - 1
     constant = root * (1 / (schedule.alpha * schedule.u_e) + 1 / schedule.u_w)
@@ -357,11 +361,12 @@ def corollary_1_fails(schedule: Schedule = TARGET, target: float = 1.0) -> Refut
 
 
 def merging_fails(rounds: int = 6, eta: float = 0.5) -> Refutation:
-    """First tier of protection: an observer who knows eta reads x + w from the merged variables.
+    """Refute the first tier of protection: merged variables reveal x + w to whoever knows eta.
 
     Parameters
     ----------
     rounds : int
+        Number of rounds.
     eta : float
         Step size of every round.
     """
@@ -373,9 +378,9 @@ def merging_fails(rounds: int = 6, eta: float = 0.5) -> Refutation:
         Hypothesis(f"d^0 = {d:g}, as in Algorithm 1", d == 0),
     )
     for point in noisy:
-        y = point + (1 - eta) * d  # what is sent
+        y = point + (1 - eta) * d  # the message
         d = eta * d + y
-        read = y - (1 - eta) * seen  # by the observer, who keeps the same sum
+        read = y - (1 - eta) * seen  # x + w, by an observer who computes the sum d too
         seen = eta * seen + y
         added, missed = max(added, abs(y - point)), max(missed, abs(read - point))
     return Refutation(
@@ -400,14 +405,14 @@ SIZE = Size()
 
 
 def figure_3_totals(decay: float, rounds: int = 501) -> dict[str, float]:
-    """Totals of the paper's settings for Figure 3, by method.
+    """Return the total epsilons of the paper's settings for Figure 3, by method.
 
     Parameters
     ----------
     decay : float
-        r.
+        Decay r.
     rounds : int
-        K + 1.
+        Number of rounds K + 1.
     """
     arrays = drawn(SIZE, 0)
     curve = Curve(decay, 1.0, rounds)
@@ -418,7 +423,7 @@ def figure_3_totals(decay: float, rounds: int = 501) -> dict[str, float]:
 
 
 def figure_3_fails(decay: float = 0.9, rounds: int = 501) -> Refutation:
-    """Figure 3: DPP2 and PPDC at the paper's settings do not have one privacy."""
+    """Refute Figure 3: at the paper's settings, DPP2 and PPDC have different privacy losses."""
     totals = figure_3_totals(decay, rounds)
     return Refutation(
         f"Figure 3, one decay is one privacy (r = {decay:g}, K = {rounds - 1})",

@@ -1,4 +1,4 @@
-"""Ryu and Kim (2022): statements of theirs that do not hold, with their hypotheses."""
+"""Ryu and Kim (2022): refutations of statements, with their hypotheses."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from dpcvx.privacy.accounting import Composition, classical_gaussian_multiplier,
 
 from . import Hypothesis, Refutation, close, less
 
-# Of the power-flow study: adjacency beta, and the penalty.
+# Adjacency beta and penalty of the power-flow study.
 BETA, PENALTY = 0.01, 100.0
-# Of the objective (a z + d)^2.
+# Coefficient a of the objective (a z + d)^2.
 SLOPE = 5.0
 
 
 def theorem_4_9_fails(steps: int = 500, epsilon: float = 1.0, delta: float = 1e-6) -> Refutation:
-    """Theorem 4.9 understates the total of many Gaussian releases.
+    """Refute Theorem 4.9, which understates the total epsilon of many Gaussian releases.
 
     Parameters
     ----------
     steps : int
-        T E.
+        Number of releases, T E.
     epsilon, delta : float
         Budget of every release.
     """
@@ -48,11 +48,12 @@ def theorem_4_9_fails(steps: int = 500, epsilon: float = 1.0, delta: float = 1e-
 
 
 def sensitivity_fails(slope: float = SLOPE, beta: float = BETA) -> Refutation:
-    """Section 6.1: 2 beta as sensitivity of the gradient of ``(a z + d)^2``.
+    """Refute section 6.1: 2 beta as sensitivity of the gradient of ``(a z + d)^2``.
 
     Parameters
     ----------
     slope, beta : float
+        Coefficient a, and largest change of d.
     """
     x = cp.Variable(name="x")
     load = dp.Private(3.0, name="load", adjacency=dp.Within(beta))
@@ -77,11 +78,12 @@ def sensitivity_fails(slope: float = SLOPE, beta: float = BETA) -> Refutation:
 def output_sensitivity_fails(
     slope: float = SLOPE, beta: float = BETA, eta: float = 1.0
 ) -> Refutation:
-    """Section 6.1: beta as sensitivity of the result of a local step, for variables not shared.
+    """Refute section 6.1: beta as sensitivity of a local step's result, for unshared variables.
 
     Parameters
     ----------
     slope, beta : float
+        Coefficient a of the objective, and largest change of a load.
     eta : float
         Step size of round 1.
     """
@@ -103,7 +105,7 @@ def output_sensitivity_fails(
 
 
 def flow_fails() -> Refutation:
-    """(71f) to (71i): the plus between products of real and imaginary parts."""
+    """Refute (71f) to (71i): the plus sign between products of real and imaginary parts."""
     y, start, end = 1 / (0.02 + 0.06j), 1.0 + 0.0j, 0.95 * np.exp(-0.1j)
     product = start * np.conj(end)
     exact = float((start * np.conj(y * (start - end))).real)
@@ -128,12 +130,12 @@ def flow_fails() -> Refutation:
 
 
 def theorem_5_1_fails(agents: int = 20) -> Refutation:
-    """(25b): ``x^2 / 2`` on [0, 1] for every agent, one step from 1, no noise.
+    """Refute (25b) by ``x^2 / 2`` on [0, 1] for every agent: one step from 1, no noise.
 
     Parameters
     ----------
     agents : int
-        P.
+        Number of agents, P.
     """
     L, epsilon, width, rho = 1.0, 1.0, 1.0, 1e-6
     eta = 1 / (L + math.sqrt(1) / epsilon)

@@ -1,4 +1,4 @@
-"""Xiao, Ye and Devadas (2019): statements of theirs that do not hold, with their hypotheses."""
+"""Xiao, Ye and Devadas (2019): refutations of statements, with their hypotheses."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from . import Hypothesis, Refutation, close, less
 
 Floats = NDArray[np.float64]
 
-# Theorem 2.3, outside the range of Figure 1, where differences are larger.
+# Values for Theorem 2.3 outside the range of Figure 1, where (11) falls further short of gamma.
 OMEGA, BETA, LONG_SHIFT = 0.5, 2.0, 0.15
 
 
 def sign_fails(
     rounds: int = 300, D: float = 10.0, zeta: float = 0.5, rho: float = 1.0
 ) -> Refutation:
-    """Multipliers of Algorithm 1 on a ring of ten agents with ``(x - k)^2 / 2``, without noise.
+    """Refute the sign of Algorithm 1's multiplier update on a ring of ten agents, without noise.
+
+    Agent k has the objective ``(x - k)^2 / 2``.
 
     Parameters
     ----------
     rounds : int
+        Number of rounds.
     D, zeta, rho : float
-        D and zeta as in the paper's experiments.
+        Inverse step size, dual step and penalty; D and zeta as in the paper's experiments.
     """
 
     def farthest(sign: float) -> float:
@@ -59,12 +62,12 @@ def sign_fails(
 def theorem_2_3_fails(
     omega: float = OMEGA, beta: float = BETA, shift: float = LONG_SHIFT
 ) -> Refutation:
-    """(11) is no bound of the expected share gamma.
+    """Refute Theorem 2.3: (11) is no upper bound of the expected share gamma.
 
     Parameters
     ----------
     omega, beta, shift : float
-        shift is alpha B.
+        The theorem's omega and beta, and the product alpha B.
     """
     values = {"omega": omega, "beta": beta, "shift": shift}
     grid = surface(30)
@@ -84,15 +87,16 @@ def theorem_2_3_fails(
 
 
 def sensitivity_fails(cosine: float = 0.9, reach: float = 20.0, b: int = 100) -> Refutation:
-    """B = 1 / b for two data sets that differ in one of b records.
+    """Refute the gradient sensitivity B = 1 / b for data sets that differ in one of b records.
 
     Parameters
     ----------
     cosine : float
         First entry of both records, up to its sign.
     reach : float
-        Norm of the point.
+        Norm of the point x where the gradients are taken.
     b : int
+        Number of an agent's records.
     """
     sine = float(np.sqrt(1 - cosine**2))
     rows = np.array([[cosine, sine], [-cosine, sine]])
@@ -118,13 +122,14 @@ def sensitivity_fails(cosine: float = 0.9, reach: float = 20.0, b: int = 100) ->
 
 
 def weight_fails(name: str = "exact steps", rounds: int = 40) -> Refutation:
-    """Theorems 3.1 and 3.2, G with zeta as weight of the multipliers.
+    """Refute Theorems 3.1 and 3.2 with zeta as weight of the multipliers in the norm's matrix G.
 
     Parameters
     ----------
     name : str
-        Key of `METHODS`.
+        Name of the method, a key of `METHODS`.
     rounds : int
+        Number of rounds.
     """
     model, method = example(), METHODS[name]
     printed, proved = (
@@ -149,17 +154,19 @@ def weight_fails(name: str = "exact steps", rounds: int = 40) -> Refutation:
 
 
 def first_order_weight_fails() -> Refutation:
-    """Theorem 3.2 with the printed weight."""
+    """Refute Theorem 3.2 with the printed weight of the multipliers, zeta."""
     return weight_fails("linearized steps")
 
 
 def condition_48_fails(D: float = 0.0027, rounds: int = 4000) -> Refutation:
-    """(48), with M_i for the square of the smoothness constant, as section 3 has it.
+    """Refute (48) with M_i the square of the smoothness constant, as section 3 defines it.
 
     Parameters
     ----------
     D : float
+        Inverse step size.
     rounds : int
+        Number of rounds.
     """
     m = L = 0.05  # of 0.025 (x - 1)^2
     sigma, N, rho, zeta = 0.01, 2, 1.0, 0.5
