@@ -13,7 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from dpcvx.defaults.certificates import certificate
+from dpcvx.privacy.last_iterate import profile
 from dpcvx.privacy.two_block import TwoBlock, bounds
+from tests.benchmarks.left_out import joint
 from tests.campaigns.tally import Tally
 
 # Three in four have a norm that rounds contract: 1,000 of these.
@@ -96,6 +98,31 @@ class Attack:
             found.append(np.linalg.norm(U[:, some].T @ mean[part] / s[some, None], 2) ** 2 / 2)
         return found
 
+    def of_turns(self, rounds, users):
+        """Return losses of all turns of each user if the last x is released: a maximum found.
+
+        Users take turns in a fixed order, and every turn moves the gradient in the direction that
+        adds most to what the others do.
+        """
+        n, left, shifts = self.n, np.eye(self.n, self.n + self.m), []
+        for maps in reversed(rounds):
+            shifts.append(left[:, :n])
+            left = left @ self.matrix(*maps)
+        shifts = np.array(shifts[::-1])
+        own = self.eta * np.linalg.inv(np.eye(n) + self.eta * self.beta * self.A.T @ self.A)
+        noise = np.linalg.cholesky(np.einsum("tij,tkj->ik", shifts, shifts))
+        turns = np.linalg.solve(noise, shifts @ own)
+        found = []
+        for user in range(users):
+            mine = turns[user::users]
+            total = np.linalg.svd(np.hstack(list(mine)))[0][:, 0]
+            for _ in range(30):  # each step makes the sum longer
+                sides = np.einsum("tij,i->tj", mine, total)
+                sides /= np.maximum(np.linalg.norm(sides, axis=1, keepdims=True), 1e-300)
+                total = np.einsum("tij,tj->i", mine, sides)
+            found.append(total @ total / 2)
+        return np.array(found)
+
     def climb(self, after, which, steps):
         """Return the largest exact loss met by changing the maps of single rounds."""
         rounds = list(self.rounds)
@@ -137,6 +164,50 @@ def attacked(seed, steps=8, after=AFTER):
         exact = [attack.climb(k, which, steps) / (1 + ROUNDING) for which in (0, 1)]
         found.append([exact[0] / x[1], exact[1] / state[1], exact[1] / state[0]])
     return np.array(found)
+
+
+def repeated(seed, steps=8):
+    """Return exact over claimed losses of all turns of a user, at the worst position.
+
+    Parameters
+    ----------
+    seed : int
+    steps : int
+        Of a climb over the maps of the rounds.
+
+    Returns
+    -------
+    ndarray, shape (2,), or None
+        Over what a plan claims, and over the joint bound of `tests.benchmarks.left_out`. None if no
+        certificate was found.
+    """
+    rng = np.random.default_rng(seed)
+    attack = Attack(rng)
+    block = attack.block()
+    if block is None:
+        return None
+    users = int(rng.integers(1, 8))
+    passes = int(rng.integers(2, len(attack.rounds) // users + 1))
+    count = users * passes
+    claims = np.array(
+        [
+            profile(block, 1.0, 1.0, users=users, iterations=count).rho,
+            # Its unit is that of noise as large as the step.
+            [block.eta**2 * joint(block, users, passes, user) for user in range(users)],
+        ]
+    )
+    rounds = attack.rounds[:count]
+    largest = (attack.of_turns(rounds, users) / claims).max(axis=1)
+    for step in range(steps):
+        trial = list(rounds)
+        trial[int(rng.integers(count))] = attack.maps()
+        if step % 2:
+            trial = [attack.maps()] * count
+        found = (attack.of_turns(trial, users) / claims).max(axis=1)
+        if found[0] > largest[0]:
+            rounds = trial
+        largest = np.maximum(largest, found)
+    return largest / (1 + ROUNDING)
 
 
 def followed(seed):
@@ -238,6 +309,7 @@ def campaign(size, seed):
     """Attack so many problems; a fault is a loss, or a sum of shifts, above what is claimed."""
     tally, largest, nonlinear = Tally(), np.zeros(3), 0.0
     problems, losses, users = np.zeros(3, dtype=int), np.zeros(3, dtype=int), 0
+    several, turns = np.zeros(2), 0
     for k in range(size):
         # Certificates of many rounds take longest: one problem in four has them.
         found = attacked(seed * FULL + k, after=AFTER if k % 4 == 0 else AFTER[:6])
@@ -250,6 +322,11 @@ def campaign(size, seed):
         losses += (found > 0).sum(axis=0)
         fault = f"problem {seed * FULL + k}: {found.max(axis=0)}" if found.max() > 1 else None
         tally.add("attacked", fault)
+        found = repeated(seed * FULL + k)
+        if found is not None:
+            turns, several = turns + 1, np.maximum(several, found)
+            if found.max() > 1:
+                tally.add("several turns", f"problem {seed * FULL + k}: {found}")
         shifts = followed(seed * FULL + k)
         if shifts is None:
             continue
@@ -261,6 +338,9 @@ def campaign(size, seed):
     ):
         counted = "{} losses of {} problems".format(*count[::-1])
         tally.note(f"largest exact over claimed loss, {rule}, {counted}: {value:.6f}")
+    for rule, value in zip(("plans", "the joint bound"), several, strict=True):
+        counted = f"several turns by {rule}, {turns} problems"
+        tally.note(f"largest exact over claimed loss, {counted}: {value:.6f}")
     tally.note(
         f"largest squared shifts over claimed loss, {users} problems with nonlinear users: "
         f"{nonlinear:.6f}"
