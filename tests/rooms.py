@@ -4,7 +4,8 @@
 ``python -m tests.rooms --guarantee`` the files that a guarantee rests on, with their lines. With
 ``--guarantee examples/first_model.py`` it lists what this program enters in these files: all that a
 reviewer of its guarantee has to read. The program runs twice, as it is and without its seeds: noise
-of the second run is drawn as in production.
+of the second run is drawn as in production. A ~ marks functions that no run enters before its last
+release, so nothing in them changes what is released or charged.
 """
 
 import ast
@@ -21,6 +22,7 @@ from pathlib import Path
 import networkx as nx
 
 import dpcvx as dp
+from dpcvx.run.gate import PrivacyGate
 
 PACKAGE = Path(dp.__file__).parent
 # Top to bottom: what stands here imports only what stands below it. First the files that users and
@@ -199,13 +201,19 @@ def unseeded():
         dp.Plan.run = run
 
 
+# Stands in a list of what is entered where a release of private data ends.
+RELEASED = ("released", 0)
+
+
 @contextmanager
 def entering(package=PACKAGE):
     """A list of file and first line of each function of the package that is entered, in order."""
-    entered = []
+    entered, release = [], PrivacyGate.release.__code__
 
     def look(frame, event, _):
         code = frame.f_code
+        if event == "return" and code is release:
+            entered.append(RELEASED)
         if event == "call" and code.co_filename.startswith(str(package)):
             if code.co_name != "<module>":  # an import
                 entered.append((code.co_filename, code.co_firstlineno))
@@ -227,25 +235,44 @@ def functions(tree, inside=""):
             yield f"{inside}{node.name}", first, node.end_lineno
 
 
-def to_read(entered, package=PACKAGE):
-    """What was entered in the files that a guarantee rests on, with lines; and a total."""
-    rows, total, files, entered = [], 0, 0, {*entered}
+def before_releases(entered):
+    """What is entered before the last release, in order; all of it without a release."""
+    last = max((k for k, what in enumerate(entered) if what == RELEASED), default=len(entered))
+    return entered[:last]
+
+
+def to_read(*runs, package=PACKAGE):
+    """What runs enter in the files that a guarantee rests on, with lines; and a total."""
+    rows, total, files, after = [], 0, 0, 0
+    entered = {what for run in runs for what in run}
+    before = {what for run in runs for what in before_releases(run)}
     for name in sorted(
         rests_on(package), key=lambda n: [*reversed(ROOMS), "ground"].index(room_of(n))
     ):
         path, tree = modules(package)[name]
         lines = {line for file, line in entered if file == str(path)}
+        early = {line for file, line in before if file == str(path)}
         parts = [
-            (what, first, last)
+            (what, first, last, any(first <= line <= last for line in early))
             for what, first, last in functions(tree)
             if any(first <= line <= last for line in lines)
         ]
         if parts:
-            count = sum(last - first + 1 for _, first, last in parts)
+            count = sum(last - first + 1 for _, first, last, _ in parts)
             total, files = total + count, files + 1
+            after += sum(last - first + 1 for _, first, last, needed in parts if not needed)
             rows.append(f"{count:6}   {path.relative_to(package.parent).as_posix()}")
-            rows += [f"         {first:4}-{last:<4} {what}" for what, first, last in parts]
-    return "\n".join([*rows, f"{total:6} lines of functions in {files} files"])
+            rows += [
+                f"       {' ' if needed else '~'} {first:4}-{last:<4} {what}"
+                for what, first, last, needed in parts
+            ]
+    return "\n".join(
+        [
+            *rows,
+            f"{total:6} lines of functions in {files} files",
+            f"{after:6} lines of these, marked by ~, run after the last release alone",
+        ]
+    )
 
 
 def walked(text):
@@ -293,11 +320,11 @@ def main(arguments):
     """Print what was asked for."""
     match arguments:
         case ["--guarantee", program]:
-            with entering() as entered:
+            with entering() as seeded:
                 runpy.run_path(program, run_name="__main__")
-                with unseeded(), redirect_stdout(io.StringIO()):
-                    runpy.run_path(program, run_name="__main__")
-            print(to_read(entered))
+            with unseeded(), redirect_stdout(io.StringIO()), entering() as fresh:
+                runpy.run_path(program, run_name="__main__")
+            print(to_read(seeded, fresh))
         case ["--guarantee"]:
             print(guarantee())
         case _:

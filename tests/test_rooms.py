@@ -10,6 +10,7 @@ import dpcvx as dp
 from dpcvx.privacy.randomness import Secure
 from tests.rooms import (
     PACKAGE,
+    RELEASED,
     ROOMS,
     entering,
     exists,
@@ -121,14 +122,21 @@ def test_a_reviewer_reads_what_a_program_enters_in_these_files(house):
     }
     package = house(files)
     path = {name: str(package / f"{name}.py") for name in files}
-    entered = [(path["plan/draft"], 3), (path["model/layout"], 3), (path["run/loop"], 1)]
-    assert to_read(entered, package).splitlines() == [
-        "     2   dpcvx/model/layout.py",
-        "            2-3    C.m",
-        "     3   dpcvx/plan/draft.py",
-        "            3-5    f",
-        "     5 lines of functions in 2 files",
-    ]
+    f, method, loop = (path["plan/draft"], 3), (path["model/layout"], 2), (path["run/loop"], 1)
+    for runs, mark, after in [
+        (([f, loop, method],), " ", 0),  # nothing was released
+        (([f, RELEASED, loop, method],), "~", 2),
+        (([f, RELEASED, method], [f, method, RELEASED]), " ", 0),
+        (([f, RELEASED, method, RELEASED], [f, loop, RELEASED, method]), " ", 0),
+    ]:
+        assert to_read(*runs, package=package).splitlines() == [
+            "     2   dpcvx/model/layout.py",
+            f"       {mark}    2-3    C.m",
+            "     3   dpcvx/plan/draft.py",
+            "            3-5    f",
+            "     5 lines of functions in 2 files",
+            f"{after:6} lines of these, marked by ~, run after the last release alone",
+        ]
 
 
 def test_a_reviewer_reads_what_draws_noise_without_a_seed():

@@ -479,6 +479,7 @@ class Calibrated:
         With truncated noise, a row with an entry beyond the limit is redrawn until none is beyond
         it.
         """
+        # `grid.scale` contains the multiplier; only staircase noise needs it by itself.
         noise = self.mechanism.drawn(grid, self.multiplier, size, streams)
         if self.truncation is not None:
             limit = self.truncation.steps(grid)

@@ -100,6 +100,8 @@ def publish(
     when = (0, 1)
     # Data are read before the charge, so that unusable data cost nothing.
     compute = _statistic(gate, when, facts, sources, publication)
+    # One noise serves one release, whatever its round. The certificate is derived: plans refuse
+    # release="once" beside an asserted sensitivity.
     grid, entry = entry_for(
         gate.noise, when, publication.sensitivity, publication.size, publication.kind
     )
