@@ -452,11 +452,11 @@ def compile_agent(
 
     def sorted_out(proximal: bool) -> tuple[NormalForm, ConeData | None]:
         terms = agent.cost, layout, agent.private, name
-        parts = parts_of(*terms, largest=LARGEST, proximal=proximal)
-        if parts.rest is None:
-            return parts.form, None
-        term = public_copy(parts.rest, parts.rest.parameters())
-        return parts.form, cone_data(term, constraints, variables, layout)
+        form, rest = parts_of(*terms, largest=LARGEST, proximal=proximal)
+        if rest is None:
+            return form, None
+        term = public_copy(rest, rest.parameters())
+        return form, cone_data(term, constraints, variables, layout)
 
     if as_written is None:
         form, rest = sorted_out(proximal)

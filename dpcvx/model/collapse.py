@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import cvxpy as cp
@@ -288,21 +287,6 @@ def _scaled(expr: Any, args: Sequence[Combination]) -> Combination | None:
     return None if M is None else image(expr.shape, zeros(expr.size), [(compact(M), args[k])])
 
 
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """An objective as the sum ``form + rest``.
-
-    Attributes
-    ----------
-    form : NormalForm
-    rest : cvxpy expression or None
-        Sum of convex public terms for proximal steps; None if all terms stay in the form.
-    """
-
-    form: NormalForm
-    rest: cp.Expression | None
-
-
 def parts_of(
     objective: cp.Expression,
     layout: Layout,
@@ -311,7 +295,7 @@ def parts_of(
     *,
     largest: float = math.inf,
     proximal: bool = True,
-) -> Parts:
+) -> tuple[NormalForm, cp.Expression | None]:
     """Split a scalar objective into a form with gradients and a rest for proximal steps.
 
     Parameters
@@ -319,8 +303,14 @@ def parts_of(
     objective, layout, private, owner, largest
         See `normal_form`.
     proximal : bool
-        Whether convex public terms without a Lipschitz gradient go into `rest`. If not, only terms
-        without any gradient do: for methods that follow gradients alone.
+        Whether convex public terms without a Lipschitz gradient go into the rest. If not, only
+        terms without any gradient do: for methods that follow gradients alone.
+
+    Returns
+    -------
+    form : NormalForm
+    rest : cvxpy expression or None
+        Sum of convex public terms; None if all terms stay in the form.
 
     Raises
     ------
@@ -338,7 +328,7 @@ def parts_of(
     except NoRule:
         pass
     if whole is not None and (not proximal or smoothness(whole) is not None):
-        return Parts(whole, None)
+        return whole, None
     inside: list[cp.Expression] = [cp.Constant(0.0)]
     rest: list[cp.Expression] = []
     for term in summands(objective):
@@ -351,8 +341,8 @@ def parts_of(
         movable = proximal and not _private(term) and term.is_convex()
         (rest if movable and smoothness(normal) is None else inside).append(term)
     if whole is not None and not rest:
-        return Parts(whole, None)
-    return Parts(form(_sum(inside)), _sum(rest))
+        return whole, None
+    return form(_sum(inside)), _sum(rest)
 
 
 def _require_public(term: cp.Expression, atom: str, owner: str) -> None:

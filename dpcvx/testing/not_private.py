@@ -257,12 +257,11 @@ def _as_written(
 def _rest(agent: Agent, local: LocalProgram, solution: Solution) -> float:
     """Return the value of the public terms that are not in an agent's normal form."""
     terms = agent.cost, agent.layout, agent.private, local.name
-    parts = parts_of(*terms)
-    if parts.form.digest() != local.form.digest():
+    form, rest = parts_of(*terms)
+    if form.digest() != local.form.digest():
         # The agent may have been compiled for a method without proximal steps.
-        other = parts_of(*terms, proximal=False)
-        parts = other if other.form.digest() == local.form.digest() else parts
-    rest = parts.rest
+        other, its_rest = parts_of(*terms, proximal=False)
+        rest = its_rest if other.digest() == local.form.digest() else rest
     assert rest is not None
     constants = {id(v): cp.Constant(solution.of(local.name, v)) for v in rest.variables()}
     value = rest.tree_copy(constants).value

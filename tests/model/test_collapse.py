@@ -156,13 +156,12 @@ def test_data_stay_apart_from_terms_without_a_gradient():
     X = cp.Variable((2, 2), symmetric=True)
     d = dp.Private(shape=(2, 2), adjacency=dp.Within(0.1), name="load")
     f = 2 * (cp.sum_squares(X - d) + cp.lambda_max(X)) - cp.log_det(X)
-    parts = parts_of(f, layout_of([f]), [d], "a")
-    rest = parts.rest
+    form, rest = parts_of(f, layout_of([f]), [d], "a")
     assert rest is not None and not rest.parameters()
     X.value = np.array([[2.0, 1.0], [1.0, 3.0]])
     zero = float(np.sum(np.square(X.value)))
     x = np.ravel(X.value, order="F")
-    assert parts.form.at_zero().value(x) == pytest.approx(2 * zero)
+    assert form.at_zero().value(x) == pytest.approx(2 * zero)
     expected = 2 * np.linalg.eigvalsh(X.value)[-1] - np.log(5.0)
     assert float(rest.value) == pytest.approx(expected)
 

@@ -47,7 +47,7 @@ def test_a_large_sparse_constant_takes_no_array_of_its_size():
     x = cp.Variable(columns, name="x")
     objective = cp.sum(cp.logistic(A @ x))
     tracemalloc.start()
-    form = parts_of(objective, layout_of([objective]), (), "north").form
+    form, _ = parts_of(objective, layout_of([objective]), (), "north")
     form.at_zero().gradient(np.ones(columns))
     assert smoothness(form) > 0
     _, peak = tracemalloc.get_traced_memory()
