@@ -455,5 +455,6 @@ def test_a_refusal_writes_the_least_budget_that_covers_what_was_asked(times):
     (written,) = re.findall(r"noise_multiplier=10\), epsilon=([^,]+), delta=1e-06\)", str(error))
     needed = Composition().with_gaussian(10.0, times).price(1e-6).epsilon
     assert needed <= float(written) <= 1.011 * needed
+    assert float(f"{float(written):.3g}") == float(written)
     few = str(book.refusal(NORMAL, times, rounds=(2, 5)))
     assert "noise_multiplier=10), rounds=2, epsilon=0.001, delta=1e-06" in few

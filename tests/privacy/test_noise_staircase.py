@@ -61,7 +61,7 @@ def test_draws_are_those_of_the_definition(epsilon, steps, narrow):
 @cases
 @pytest.mark.parametrize("tail", [0, ONES])
 def test_words_at_the_edges_are_drawn_exactly(epsilon, steps, narrow, tail):
-    for u in (1, 2**11, 2**53 + 1, 2**62, 2**63, ONES - 1):
+    for u in (1, 2**11, 2**53 + 1, 2**62, 2**63, ONES - 1, ONES):
         for v in (0, 1, 2**62, 2**63 - 1, 2**63, 2**63 + 1, 3 * 2**62, ONES - 1):
             us, vs = [u, tail, tail, tail], [v, tail, tail, tail]
             if (epsilon, tail) == (800.0, ONES) and v in (2**63 - 1, ONES - 1):

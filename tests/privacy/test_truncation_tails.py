@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 from scipy.stats import binom, chi2, norm
 
 from dpcvx.privacy.truncation import (
@@ -191,16 +192,21 @@ def test_eigenvalues_scale_with_their_matrices(kind):
 
 
 def test_eigenvalues_have_the_bound_by_transforms():
-    """Signed permutations of many pairs: no other bound is as small."""
+    """Scaled permutations of many pairs: their squares are diagonal, and no other bound is less."""
     n, alpha = 12, 0.01
-    matrices = np.zeros((n * (n - 1) // 2, n, n))
-    for k, (i, j) in enumerate(zip(*np.triu_indices(n, 1), strict=True)):
-        matrices[k, i, j] = matrices[k, j, i] = 1.0
-    thetas = np.linspace(0.02, 0.98, 49)
-    # Squares of all add up to (n - 1) times the identity; with normal noise theta is six times it.
-    normal = [(math.log(n / alpha) + (n - 1) * t * t / 2) / t for t in 6 * thetas]
-    laplace = [(math.log(n / alpha) - (n - 1) * math.log1p(-t * t)) / t for t in thetas]
-    for kind, bounds in ((1, laplace), (2, normal)):
-        length = image_quantile(kind, np.diag(np.full(len(matrices), math.sqrt(2))), alpha)
-        assert min(bounds) < length
-        assert eigenvalue_quantile(kind, matrices, alpha) == pytest.approx(min(bounds), rel=1e-8)
+    pairs = list(zip(*np.triu_indices(n, 1), strict=True))
+    weights = np.array([0.9 if i < 3 else 1.0 for i, _ in pairs])
+    matrices = np.zeros((len(pairs), n, n))
+    for matrix, (i, j), weight in zip(matrices, pairs, weights, strict=True):
+        matrix[i, j] = matrix[j, i] = weight
+    met = np.array([[k in pair for pair in pairs] for k in range(n)])
+    shares = np.linspace(0.02, 0.98, 49)
+    for kind, thetas in ((1, shares), (2, 6 * shares)):
+        bounds = []
+        for theta in thetas:
+            squares = (theta * weights) ** 2
+            exponents = met @ (-np.log1p(-squares) if kind == 1 else squares / 2)
+            bounds.append((logsumexp(exponents) - math.log(alpha)) / theta)
+        quantile = eigenvalue_quantile(kind, matrices, alpha)
+        assert quantile == pytest.approx(min(bounds), rel=1e-8)
+        assert quantile < image_quantile(kind, np.diag(weights * math.sqrt(2)), alpha)
