@@ -135,6 +135,13 @@ def test_the_size_is_open_until_a_bit_of_u_is_set(name, scale, zeros):
     assert drawn(name, scale, us, vs)[0] == reference(name, scale, us, vs)
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_draw_beyond_the_largest_integer_is_clipped(sign):
+    """Of 60 words without a bit set; the probability is 2**-3840."""
+    us, vs = [0] * 60 + [1, 0, 0], [2**62 if sign < 0 else 3 * 2**62] + [0] * 62
+    assert drawn("laplace", 2.0**40, us, vs)[0] == [sign * 2**51]
+
+
 @both
 def test_all_ones_draw_nothing_at_any_scale(name):
     for scale in SCALES:
