@@ -115,6 +115,7 @@ def test_matrices_are_the_iteration_and_the_inequalities_that_are_derived():
     # xi enters the third coordinate as well: |1| + |c| over 1 + h.
     assert form.next_sum[:, 0, 0] == pytest.approx(1.7 / (1 + h))
     assert form.pair_sum[:, 0, 0] == pytest.approx((1.7 / (1 + h)) ** 2)
+    assert form.pair_sum[:2, 1, 1] == pytest.approx(1 + (1.7 / (1 + h[:2])) ** 2)
 
 
 def test_a_shift_takes_the_least_sum_of_squares_and_a_turn_has_the_largest_size():

@@ -8,6 +8,7 @@ from scipy.special import logsumexp
 from scipy.stats import binom, chi2, norm
 
 from dpcvx.privacy.truncation import (
+    _zero,
     eigenvalue_quantile,
     image_quantile,
     length_quantile,
@@ -125,6 +126,11 @@ def test_nothing_moves_what_has_no_weight():
     assert sum_quantile(1, np.zeros(3), 0.01) == 0 == length_quantile(2, 0, 0.01)
     assert image_quantile(2, np.zeros((2, 3)), 0.01) == 0
     assert sum_quantile(2, np.ones(3), 0.7) == 0
+
+
+def test_a_bound_that_the_doubt_does_not_allow_to_lower_stays():
+    assert _zero(lambda t: 1e-3, 2.0) == 2.0
+    assert 1.0 < _zero(lambda t: 1.0 - t, 2.0) < 1 + 1e-7
 
 
 def symmetric(kind):
