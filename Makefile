@@ -26,7 +26,8 @@ SEED ?= 0
 HISTORY ?= out/nights.jsonl
 KEPT := $(if $(ROWS),--rows $(ROWS))
 # Modules that a night's mutation run plants faults in.
-MUTATED ?= sensitivity.norms privacy.accounts privacy.noise run.gate
+MUTATED ?= model.adjacency sensitivity.norms run.gate $(addprefix privacy.,accounts contraction gaussian \
+	linear_term noise split_noise truncation)
 
 .PHONY: demo test lowest versions lint format types examples docs look wheel dist gallery printed weight prose check machines mutation bench utility campaigns night nightly clean
 
