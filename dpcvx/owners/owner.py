@@ -391,11 +391,12 @@ class Shown:
         self._line.__exit__(kind, error, trace)
 
     def round(self, agreed: Agreement, t: int, rounds: int) -> None:
-        """Show that a round begins.
+        """Show the owner that a round begins, and first of all what the run costs.
 
         Parameters
         ----------
         agreed : Agreement
+            Agreement of the run.
         t : int
             Round, from 1.
         rounds : int

@@ -240,7 +240,7 @@ class Session:
             self._audit.add("refused", code=code, run=run, arrived=said_time(self._arrived))
 
     def _require_same_versions(self, offer: Offer) -> None:
-        """Refuse to resume a run under other versions: repeated values could differ slightly."""
+        """Refuse to resume a run under other package versions: repeated values could differ."""
         if self._audit is None:
             return
         began, now = self._audit.begun_with(offer.run), versions()

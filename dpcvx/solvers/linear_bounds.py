@@ -146,7 +146,7 @@ def bounds_of_products(
 
 
 def _least(low: Array, high: Array, lower: Array, upper: Array) -> Array:
-    """Return, for each row, the sum of the least products of coefficients and components."""
+    """Bound each row's ``c'x`` from below, for c in [low, high] and x in [lower, upper]."""
     with np.errstate(invalid="ignore"):
         corners = [_finite(c * x, c) for c in (low, high) for x in (lower, upper)]
         least = np.minimum.reduce(corners)

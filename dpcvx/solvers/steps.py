@@ -271,11 +271,11 @@ class ProximalStep:
         return self.projector(self.center - g / self.D, self.D, 1.0)
 
     def within(self, g: Array, reach: float) -> Projection:
-        """Return the step for gradient g, with its point kept within `reach` of the anchor."""
+        """Return the step for gradient g; it projects a point moved to `reach` of the anchor."""
         return self.projector(self._near(g, reach), self.D)
 
     def steady(self, g: Array, reach: float) -> Array:
-        """Return a point near `within` with a proved sensitivity in g; see `Projector.steady`."""
+        """Return a point near `within(g)` of proved sensitivity in g; see `Projector.steady`."""
         return self.projector.steady(self._near(g, reach), self.D, self.anchor)
 
     def _near(self, g: Array, reach: float) -> Array:

@@ -236,7 +236,7 @@ def too_long(private: Private, data: DataSource | None = None) -> int:
 
 
 def _decided(problem: Declaration, solution: Solution) -> Declaration:
-    """Return the problem of the solution's plan: without variables that equalities define."""
+    """Return the problem that the plan solved: if it eliminated defined variables, without them."""
     held = {p.variable for local in solution.program.agents for p in local.layout.pieces}
     whole = all(v.id in held for v in problem.variables())
     return problem if whole else with_defined(problem)[0]

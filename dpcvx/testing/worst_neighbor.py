@@ -99,7 +99,7 @@ def gradient_gap(
     other: Sequence[Data],
     p: int,
 ) -> float:
-    """Return the lp distance of two data sets' gradients, the larger one at two points."""
+    """Return the lp distance between two data sets' gradients, the larger of two test points'."""
     n = sensitivity.extent.lower.size
     first, second = (form.bind(list(d), sensitivity.clips) for d in (data, other))
     with np.errstate(invalid="ignore"):

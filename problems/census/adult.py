@@ -15,12 +15,12 @@ from .records import Records
 
 _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
 _LABELS = {"<=50K": -1.0, ">50K": 1.0}
-# As the repository writes missing values, and as copies of the data do.
+# Missing values, as the UCI repository writes them and as other copies of the data do.
 _MISSING = {"?", ""}
 
 
 def read_adult(path: str | Path) -> Records:
-    """Read a file: fourteen values and the income, separated by commas; ``?`` for missing.
+    """Read a file of lines with 14 values and the income, separated by commas; ``?`` if missing.
 
     People with missing values are left out, as in the paper; other copies of the data leave these
     empty. Lines that are empty or start with ``|`` are skipped, and so is a first line
@@ -71,7 +71,7 @@ def _lines(content: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _check_header(words: list[str], path: str | Path) -> None:
-    """Refuse names of columns that are others, or in another order; they are public."""
+    """Refuse a header with other column names or another order; the names are public."""
     for word, name in zip(words, NAMES, strict=False):
         if re.sub(r"[ ._]", "-", word.lower()) != name:
             raise CensusError(

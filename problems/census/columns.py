@@ -1,7 +1,7 @@
 """The fourteen columns of the Adult data and their public ranges.
 
-Values are scaled by what the documentation of the data says, not by what is found in them: the
-largest value among private records is private.
+Values are scaled by the ranges in the documentation of the data, not by the largest values found:
+the largest value among private records is private.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Column:
-    """One column.
+    """One column of the Adult data.
 
     Attributes
     ----------
     name : str
+        Name of the column in the documentation of the data.
     low, high : float
         Public range; numbers outside it are moved to its ends.
     codes : tuple of str
@@ -38,7 +39,7 @@ def _categories(name: str, codes: str) -> Column:
     return Column(name, 0, len(parts) - 1, parts)
 
 
-# Codes of education by level; all others as the documentation lists them.
+# Categories of education are ordered by level, all others as the documentation lists them.
 COLUMNS = (
     Column("age", 17, 90),
     _categories(
@@ -83,12 +84,12 @@ NAMES = tuple(column.name for column in COLUMNS)
 
 
 def normalized(table: Floats) -> Floats:
-    """Columns scaled to [0, 1] by their public ranges, then rows of norm above 1 to norm 1.
+    """Scale columns to [0, 1] by their public ranges, then rows of l2 norm above 1 to norm 1.
 
     Parameters
     ----------
     table : ndarray, shape (records, 14)
-        Numbers and codes.
+        Numbers, and the numbers of categories.
     """
     low = np.array([column.low for column in COLUMNS])
     high = np.array([column.high for column in COLUMNS])

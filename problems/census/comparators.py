@@ -1,7 +1,7 @@
 """Dual, penalty and output perturbation, with exact and with first-order steps, and DP-ADMM.
 
-All with Gaussian noise, all at one total, all on the same networks and shares. Not private but for
-the totals.
+All methods have Gaussian noise, one total guarantee, and the same networks and shares of records.
+The results are not private, except for the total guarantees.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .study import Census
 
 Floats = NDArray[np.float64]
 
-# For one record an agent.
+# Exact steps by name, for one record per agent; `compared` puts in the number of records.
 _EXACT = {
     "Dual perturbation, exact": Exact(1, D),
     "Dual perturbation, exact, noise as in the paper": Exact(1, D, noise="Zhang and Zhu"),
     "Penalty perturbation, exact": Exact(1, D, growth=RATE),
 }
-# Of those in `methods.METHODS`.
+# New names of the methods in `methods.METHODS` that are perturbations.
 _PLANNED = {
     "Dual perturbation (fixed weights)": "Dual perturbation, first order",
     "Penalty perturbation (growing D)": "Penalty perturbation, first order",
@@ -40,15 +40,16 @@ _SERVER = "DP-ADMM, with a server"
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A method's runs.
+    """The objective gaps of a method's R runs.
 
     Attributes
     ----------
     name : str
+        Name of the method.
     epsilon : float
-        Total of every agent at `DELTA`, the worst case.
+        Worst-case total epsilon of every agent at `DELTA`.
     gaps : ndarray, shape (R, K + 1)
-        Objective above its minimum at the mean of all agents, over the same at the start.
+        Objective minus its minimum at the mean of all agents' points, over this gap at the start.
     """
 
     name: str
@@ -63,19 +64,20 @@ def compared(
     epsilon: float,
     known: Sequence[Traces] = (),
 ) -> list[Row]:
-    """Rows of those that are known, of those with noise in exact steps, and of DP-ADMM, which run.
+    """Return rows of perturbations run before, then run those with exact steps, and DP-ADMM.
 
     Parameters
     ----------
     study : Census
+        The problem.
     networks : sequence of (Measures, int)
-        For every run shares, and edges of the random network; seeds are their places.
+        Records and number of random edges of every run; a run's seed is its index.
     rounds : int
-        K.
+        Number of rounds, K.
     epsilon : float
-        Total at `DELTA`.
+        Total epsilon at `DELTA`.
     known : sequence of Traces
-        Of methods over the same networks, with Gaussian noise for the same total. Others than
+        Runs over the same networks, with Gaussian noise for the same total. Methods that are not
         perturbations are left out.
     """
     rows = [
@@ -96,7 +98,7 @@ def compared(
 
 
 def _with_server(study: Census, drawn: Sequence[Measures], rounds: int, budget: Budget) -> Row:
-    """Huang et al. (2020), with the steps and penalties that the plan chooses."""
+    """Run DP-ADMM of Huang et al. (2020), with the steps and penalties that the plan chooses."""
     algorithm = dp.LinearizedADMM(perturb="output")
     plan = study.problem.plan(algorithm, mechanism=budget.mechanism, rounds=rounds, delta=DELTA)
     gaps = list[Floats]()

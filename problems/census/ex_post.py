@@ -10,11 +10,11 @@ interval :math:`[0, \omega]` that U has after the shift by g, the loss is
     \epsilon(X) = \max_{|t| \le \alpha B} |\log h(X, 0) - \log h(X, t)|, \qquad
     h(X, t) = \int_t^{t + \omega} e^{-\beta |X - y|} \, dy. \qquad (10)
 
-In the worst case it is :math:`\alpha \beta B`, which every X outside :math:`(0, \omega)` attains:
-the guarantee is that of Laplace noise alone, the random U being post-processing. Inside it is
-smaller. As it depends on the output, and on where the private gradient put the interval, it must
-neither be published as if it were free nor be added to a worst-case epsilon. omega is known to
-everyone who sees the earlier outputs, and counts as fixed here.
+In the worst case the loss is :math:`\alpha \beta B`, which every X outside :math:`(0, \omega)`
+attains: the guarantee is the Laplace mechanism's alone, the random U being post-processing. Inside
+the interval the loss is smaller. As it depends on the output, and on where the private gradient put
+the interval, it must neither be published as if it were free nor be added to a worst-case epsilon.
+omega is known to everyone who sees the earlier outputs, and counts as fixed here.
 
 In units of :math:`1 / \beta`, with w and s for omega and alpha B, let
 :math:`G(x) = \int_0^w e^{-|x - y|} dy`, so that :math:`h(X, t) = G(\beta (X - t)) / \beta`. log G
@@ -27,22 +27,22 @@ from the middle:
   fall, :math:`\log G(x^*) - \log G(x) \le \log G(x) - \log G(2 x - x^*)`, which is at most
   :math:`\log G(x) - \log G(x - s)`.
 
-The upper half mirrors it, with t = -s. So the loss falls from s at x = 0 to its least value in the
-middle. X has density :math:`G / 2 w`, which gives the expectation gamma of loss over alpha beta B;
-with s to 0 it falls to :math:`2 (1 - e^{-w / 2}) / w`.
+The upper half mirrors this, with t = -s. So the loss falls from s at x = 0 to its least value in
+the middle. x has density :math:`G / 2 w`, which gives the expectation gamma of the loss over
+alpha beta B; as s tends to 0, gamma falls to :math:`2 (1 - e^{-w / 2}) / w`.
 
 Errata of the paper, beside the gradient missing in its definition of sensitivity:
 
 * (11) does not bound gamma. Its proof takes :math:`t = -\alpha B` as maximizer on
   :math:`[0, (\omega - \alpha B) / 2]` and :math:`\alpha B` on the mirror image, where the maximum
-  is at the other end. At :math:`\beta \omega = 1` and :math:`\beta \alpha B = 0.3` it says 0.8354,
-  gamma is 0.8810, and it is too small at most points of Figure 1. `claimed_amplification` shows it.
-* (27), from which (11) follows, prints :math:`e^{\omega \alpha B}` where
-  :math:`e^{\alpha \beta B}` is meant.
+  is at the other end. At :math:`\beta \omega = 1` and :math:`\beta \alpha B = 0.3`, (11) says
+  0.8354 and gamma is 0.8810; (11), `claimed_amplification`, is too small at most of Figure 1.
+* (27), the source of (11), prints :math:`e^{\omega \alpha B}` where :math:`e^{\alpha \beta B}` is
+  meant.
 * On the ends of the interval the loss is not smaller than :math:`\alpha \beta B`, as Theorem 2.2
   says, but equal.
-* The footnote of Theorem 2.2 sums over K + 1 rounds of K, and rests on a theorem about losses that
-  are fixed beforehand. Here they depend on the same outputs. Its formula holds all the same for one
+* The footnote of Theorem 2.2 sums over K + 1 of K rounds, and rests on a theorem about losses that
+  are fixed beforehand. Here the losses depend on the outputs. The formula still holds for one
   round: given the absolute values of :math:`L_t = \log G(x) - \log G(x - t)` in all coordinates,
   their signs are independent with odds :math:`e^{|L_t|}`, because :math:`x \mapsto w + t - x`
   swaps G(x) and G(x - t), and Hoeffding's bound gives the rest. Over several rounds omega and the
@@ -66,27 +66,27 @@ Array = NDArray[np.float64]
 Kind = Literal["observed", "expected"]
 
 LABEL = "ex-post (depends on the output; not a guarantee)"
-# Panels of the quadrature, in units of 1 / beta from the places where the integrand bends. They
-# grow like the distance from its singularities, all at least ln 2 away; past the last one it is
-# linear up to e^-64. Twenty nodes each leave rounding errors only.
+# Edges of the quadrature's panels, in units of 1 / beta from the places where the integrand bends.
+# Panels grow like the distance from its complex singularities, all at least ln 2 away; past the
+# last finite edge it is linear up to e^-64. Twenty nodes a panel leave rounding errors only.
 _EDGES = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, math.inf])
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 
 @dataclass(frozen=True)
 class ExPost:
-    """A loss that depends on the output. It cannot stand in for an epsilon.
+    """A privacy loss that depends on the output. It cannot replace an epsilon.
 
     Attributes
     ----------
     loss : float
         Bound of the logarithm of the likelihood ratio of two neighboring functions.
     delta : float
-        Probability with which the outputs may have been such that the bound fails.
+        Bound of the probability of outputs whose loss exceeds `loss`.
     worst_case : float
-        The sum of alpha beta B over the same releases: the guarantee at delta = 0.
+        The sum of alpha beta B over the same releases: their guaranteed epsilon at delta = 0.
     kind : {"observed", "expected"}
-        At the outputs, or in expectation over them.
+        Whether the loss is at the drawn outputs, or in expectation over outputs.
     rule : str
         Rule that composed the losses of single coordinates.
     """
@@ -107,15 +107,16 @@ class ExPost:
 
 @dataclass(frozen=True, eq=False)
 class Losses:
-    """Ex-post losses of single coordinates; those of several rounds add up by ``+``.
+    """Ex-post losses of single coordinates; ``+`` joins the losses of several rounds.
 
     Attributes
     ----------
     values : ndarray, shape (n,)
-        Not to be published: they tell where the private gradient put the interval.
+        The losses. Not to be published: they tell where the private gradient put the interval.
     worst : ndarray, shape (n,)
-        alpha beta B of the same coordinates.
+        Worst-case losses of the same coordinates, alpha beta B.
     kind : {"observed", "expected"}
+        Whether losses are at the drawn outputs, or in expectation over outputs.
     """
 
     values: Array = field(repr=False)
@@ -138,20 +139,20 @@ class Losses:
 
     @property
     def worst_case(self) -> float:
-        """The guarantee of the same releases at delta = 0."""
+        """The guaranteed epsilon of the same releases at delta = 0: the sum of `worst`."""
         return math.fsum(self.worst)
 
     def total(self) -> ExPost:
-        """The sum over coordinates and rounds (Theorem 2.2)."""
+        """Return the sum of losses over coordinates and rounds (Theorem 2.2)."""
         return ExPost(math.fsum(self.values), 0.0, self.worst_case, self.kind, "sum")
 
     def strong(self, delta: float) -> ExPost:
-        r"""The footnote of Theorem 2.2, or the sum if that is smaller.
+        r"""Compose losses by the footnote of Theorem 2.2, or by their sum if that is smaller.
 
         .. math:: \sum \epsilon \tanh(\epsilon / 2) + \sqrt{2 \log(1 / \delta) \sum \epsilon^2}
 
-        Proved for the coordinates of one round, and for several if neither omega nor the
-        differences of gradients depend on earlier outputs. Otherwise a claim: use `adaptive`.
+        Proved for the coordinates of one round, and for several rounds if neither omega nor the
+        differences of gradients depend on earlier outputs. Otherwise unproved: use `adaptive`.
 
         Raises
         ------
@@ -163,15 +164,15 @@ class Losses:
         return self._smaller(bound, delta, "strong composition of one round")
 
     def adaptive(self, delta: float) -> ExPost:
-        r"""Strong composition for iterations, or the sum if that is smaller.
+        r"""Compose losses of adaptive rounds, or sum them if the sum is smaller.
 
         .. math::
             \sum \epsilon \tanh(\epsilon / 2)
                 + \sqrt{(V + V_0) (2 \log(1 / \delta) + \log(1 + V / V_0))}
 
-        with :math:`V = \sum \epsilon^2`, and :math:`V_0` the same for the losses in the worst case.
+        with :math:`V = \sum \epsilon^2`, and :math:`V_0` the sum of squared worst-case losses.
         Given the past and its own absolute value, each :math:`L_t` has a sign of odds
-        :math:`e^{|L_t|}`, and epsilon is at least that value. By Hoeffding's lemma
+        :math:`e^{|L_t|}`, and epsilon is at least :math:`|L_t|`. By Hoeffding's lemma
         :math:`\exp(\lambda \sum (L - \epsilon \tanh(\epsilon / 2)) - \lambda^2 V / 2)` is a
         supermartingale for every :math:`\lambda \ge 0`; so is its mean over lambda, the absolute
         value of a normal variable of variance :math:`1 / V_0`, and Ville's inequality gives the
@@ -213,13 +214,13 @@ class Losses:
 
 
 def observed(x: ArrayLike, *, omega: ArrayLike, beta: ArrayLike, shift: ArrayLike) -> Losses:
-    """The losses (10) at an output.
+    """Return the losses (10) at outputs that were drawn.
 
     Parameters
     ----------
     x : array
-        Outputs minus the lower ends of the intervals: x_i minus the mean that the smallest U
-        would give it. Only the agent itself can compute them, and only it may see the result.
+        Outputs minus the lower ends of their intervals: x_i minus its noiseless value at the
+        smallest U. Only the agent itself can compute them, and only it may see the result.
     omega : array
         Lengths of the intervals; 0 if there was nothing to average, which costs the full loss.
     beta : array
@@ -230,7 +231,7 @@ def observed(x: ArrayLike, *, omega: ArrayLike, beta: ArrayLike, shift: ArrayLik
     Returns
     -------
     Losses
-        One per entry of the arrays, broadcast against each other.
+        One loss per entry of the arrays, broadcast against each other.
     """
     w, s = _scaled(omega, beta, shift)
     with np.errstate(over="ignore"):  # far outside, as it should be
@@ -239,27 +240,27 @@ def observed(x: ArrayLike, *, omega: ArrayLike, beta: ArrayLike, shift: ArrayLik
 
 
 def expected(*, omega: ArrayLike, beta: ArrayLike, shift: ArrayLike) -> Losses:
-    """The expectations of the losses over the output, gamma alpha beta B; see `observed`.
+    """Return the expected losses over the output, gamma alpha beta B; see `observed`.
 
-    They hold before the outputs of the same round are seen; omega depends on earlier ones.
+    Expectations are given earlier outputs, which omega depends on.
     """
     w, s = _scaled(omega, beta, shift)
     return _losses(s * _gamma(w, s), s, "expected")
 
 
 def amplification(*, omega: ArrayLike, beta: ArrayLike, shift: ArrayLike) -> Array:
-    """gamma, the expected part of alpha beta B that an output costs; see `observed`.
+    """Return gamma, the expected loss of an output over alpha beta B; see `observed`.
 
     Returns
     -------
     ndarray
-        In (0, 1], to about 1e-13. The guarantee is not multiplied by it.
+        gamma in (0, 1], to about 1e-13. The guaranteed epsilon may not be multiplied by it.
     """
     return _gamma(*_scaled(omega, beta, shift))
 
 
 def claimed_amplification(*, omega: ArrayLike, beta: ArrayLike, shift: ArrayLike) -> Array:
-    r"""The paper's bound (11) of gamma, which is none: see the module.
+    r"""Return the paper's claimed bound (11) of gamma, which is wrong: see the module's errata.
 
     .. math::
         1 + \tfrac1s \log\Bigl(1 - \frac{1 - e^{-s}}{w}
@@ -288,10 +289,10 @@ def _losses(values: Array, worst: Array, kind: Kind) -> Losses:
 
 
 def _loss(z: Array, w: Array, s: Array) -> Array:
-    """Loss in units of 1 / beta, to a relative accuracy of rounding errors wherever it is.
+    """Return the losses of outputs z, lengths w and shifts s, all in units of 1 / beta.
 
-    With n the distance from the nearer end, positive inside, it is s for n <= 0 and otherwise
-    log G(n) - log G(n - s), written without differences of nearly equal numbers.
+    With n the distance from the interval's nearer end, positive inside, the loss is s for n <= 0
+    and otherwise log G(n) - log G(n - s), written without differences of nearly equal numbers.
     """
     n = np.minimum(z, w - z)
     inner = np.maximum(n, 0.0)
@@ -308,14 +309,14 @@ def _loss(z: Array, w: Array, s: Array) -> Array:
 
 
 def _gamma(w: Array, s: Array) -> Array:
-    """(1 - e^-w) / w from outputs outside, and twice the integral over the lower half."""
+    """Return gamma: (1 - e^-w) / w from outputs outside, plus twice the lower half's integral."""
     w, s = np.broadcast_arrays(w, s)
     wide = np.where(w > 0, w, 1.0)[..., np.newaxis]
     reach = np.where(s > 0, s, 1.0)[..., np.newaxis]
     bend = np.minimum(reach, wide / 2)
     total = np.zeros(wide.shape[:-1])
     for low, high in ((0.0, bend), (bend, wide / 2)):
-        # Panels are cut off at the end of the piece; those beyond it have no width.
+        # Panels are cut off at the end of the integrated piece; panels beyond it have no width.
         edges = low + np.minimum(_EDGES, high - low)
         half = np.diff(edges)[..., np.newaxis] / 2
         x = edges[..., :-1, np.newaxis] + half * (1 + _NODES)

@@ -1,43 +1,44 @@
-r"""Dual and penalty perturbation with exact steps: noise in what is minimized, and what it costs.
+r"""Dual and penalty perturbation with exact steps: noise in the objective, and its privacy cost.
 
 Zhang and Zhu (2017) put noise into the multipliers of an exact step, Zhang, Khalili and Liu (2018)
 into its penalty, which grows. Both are objective perturbation: agent i sends the minimizer of
 
 .. math:: f_i(x) - (\lambda_i + \xi)' x + \tfrac{D_k}{2} \|x - v_i\|^2
 
-with :math:`v_i` half its own last point and half its neighbors' mean. This is a comparator, kept
-apart from the methods of the package: its guarantee rests on the form of the loss.
+with :math:`v_i` the midpoint of its own last point and its neighbors' mean. This is a comparator,
+kept apart from the methods of the package, because its guarantee rests on the form of the loss.
 
 **Cost of a step.** Assume that every record adds :math:`\phi(l z'x) / b` to the objective with
-:math:`\|z\| \le 1`, :math:`|\phi'| \le 1` and :math:`0 \le \phi'' \le c`, that the rest of it is
-public and has a curvature of at least m, D among it, that there are no constraints, and that one
-record is replaced. Then
+:math:`\|z\| \le 1`, :math:`|\phi'| \le 1` and :math:`0 \le \phi'' \le c`, that the rest of the
+objective, with its D term, is public and has a curvature of at least m, that there are no
+constraints, and that one record is replaced. Then
 
-* the gradient moves by g(x), :math:`\|g\| \le \Delta = 2 / b`, in the span of two features;
-* The map from :math:`\xi` to x is one to one and smooth. So x has the density of
-  :math:`\xi` times the determinant of the Hessian. Taking the record out leaves A with
-  :math:`A \succeq m`, so that determinants differ by at most
+* the gradient moves by g(x), :math:`\|g\| \le \Delta = 2 / b`, in the span of the two records'
+  features;
+* the map from :math:`\xi` to x is one to one and smooth. So x has the density of
+  :math:`\xi` times the determinant of the Hessian. Without the record the Hessian is some
+  :math:`A \succeq m`, so that determinants differ by a factor of at most
   :math:`1 + \kappa`, :math:`\kappa = c / (b m)`, either way;
 * as a function of :math:`\xi`, g has a Lipschitz constant of at most :math:`\kappa`.
 
-With a density proportional to :math:`e^{-\|\xi\| / s}`, Zhang and Zhu's, a step is
+With noise of density proportional to :math:`e^{-\|\xi\| / s}`, as in Zhang and Zhu, a step is
 :math:`(\Delta / s + \log(1 + \kappa), 0)`-differentially private (Chaudhuri, Monteleoni and
 Sarwate, 2011). With Gaussian noise of standard deviation :math:`\sigma` the loss is
 
 .. math:: \log(1 + \kappa) + (2 \xi' g + \|g\|^2) / (2 \sigma^2), \qquad
     \xi' g \le \xi' g_0 + \kappa \|P \xi\|^2,
 
-with P onto the two features and :math:`g_0` of the noise without :math:`P \xi`, which does not
-depend on :math:`P \xi`. The moments of what is on the right are known: of order
-:math:`\alpha = 1 + \theta` with :math:`q = \theta \kappa < 1/2`, the Renyi divergence is at most
+with P the projection onto the span of the two features and :math:`g_0` the g of the noise without
+:math:`P \xi`, which does not depend on :math:`P \xi`. The moments of the right side are known: the
+Renyi divergence of order :math:`\alpha = 1 + \theta`, :math:`q = \theta \kappa < 1/2`, is at most
 
 .. math:: \log(1 + \kappa) + \frac{\Delta^2}{2 \sigma^2} + \frac1\theta \Bigl(
     \frac{\theta^2 \Delta^2}{2 \sigma^2 (1 - 2 q)} - \log(1 - 2 q) \Bigr).
 
 **Steps that end early.** Newton's steps stop at a gradient of norm :math:`\tau` at most, and so
-within :math:`\tau / m` of the minimizer. Noise on the result covers twice that (approximate minima
-perturbation, Iyengar et al., 2019); it takes one hundredth of a step's budget, and is tiny. One gap
-remains: noise is drawn as floats here, where the package rounds to grids.
+within :math:`\tau / m` of the minimizer. Noise on the result hides twice that distance (approximate
+minima perturbation, Iyengar et al., 2019); its loss is one hundredth of the objective noise's. One
+gap remains: noise is drawn as floats here, where the package rounds to grids.
 """
 
 from __future__ import annotations
@@ -69,33 +70,33 @@ Noise = Literal["Gaussian", "Zhang and Zhu"]
 BEND, REGULARISER = 0.25, 1.0
 # Newton's steps stop at gradients of this norm, tau.
 _STOP = 1e-9
-# What the noise of the result may cost, over what that in the objective costs.
+# Privacy loss of the noise on the result, over the loss of the noise in the objective.
 _SHARE = 0.01
-# Of Renyi divergences.
+# Orders of Renyi divergences.
 _ORDERS = [1 + 0.05 * 1.1**k for k in range(80)]
-# Points of the distribution of losses, for each step's epsilon.
+# Points per epsilon of a step, in the discretized distribution of privacy losses.
 _GRID = 1000
-# Between what the scale of the noise, over Delta, is looked for.
+# Bounds of the search for the scale of the noise, over Delta.
 _LEAST, _MOST = 1e-2, 1e4
 
 
 @dataclass(frozen=True)
 class Exact:
-    """Minimized function of exact steps, and its noise.
+    """The parameters of exact steps and of their noise.
 
     Attributes
     ----------
     each : int
-        b: records of an agent.
+        Number of records per agent, b.
     D : float
         D of the first round, the smallest.
     growth : float
-        By which D grows from round to round.
+        Factor of D from round to round.
     noise : {"Gaussian", "Zhang and Zhu"}
         Density of the noise in the objective: Gaussian, or proportional to
         ``exp(-norm / scale)``.
     scale : float
-        Of it, in every round: the standard deviation of an entry, or s. 0 for no noise.
+        Scale of this noise in every round: the standard deviation of an entry, or s. 0: no noise.
     """
 
     each: int
@@ -113,49 +114,49 @@ class Exact:
 
     @property
     def change(self) -> float:
-        """Delta, in l2."""
+        """The l2 sensitivity of the gradient, Delta."""
         return 2 / self.each
 
     @property
     def stiffness(self) -> float:
-        """The curvature m."""
+        """The least curvature m of the public part of the objective, in the first round."""
         return REGULARISER + self.D
 
     @property
     def bend(self) -> float:
-        """The constant kappa, of the first round; it falls as D grows."""
+        """The constant kappa of the first round; it falls as D grows."""
         return BEND / (self.each * self.stiffness)
 
     def norm(self, size: int) -> float:
-        """Root mean square of the norm of the noise in so many entries."""
+        """Return the root mean square of the norm of noise with `size` entries."""
         if self.noise == "Gaussian":
             return self.scale * math.sqrt(size)
         return self.scale * math.sqrt(size * (size + 1))
 
     @property
     def output_scale(self) -> float:
-        """Return the scale of noise on a step's output, of the objective noise's kind."""
+        """Return the scale of the noise on a step's result; its kind is `noise` too."""
         ratio = _SHARE if self.noise == "Zhang and Zhu" else math.sqrt(_SHARE)
         return 2 * _STOP / self.stiffness / self.change * self.scale / ratio
 
     def pure(self) -> float:
-        """Epsilon of a step at delta 0, result included; infinite with Gaussian noise."""
+        """Epsilon of a step at delta 0, noise on the result included; infinite if Gaussian."""
         if self.noise == "Gaussian" or self.scale == 0:
             return math.inf
         return (1 + _SHARE) * self.change / self.scale + math.log1p(self.bend)
 
     def renyi(self, order: float) -> float:
-        """Renyi divergence of a step with Gaussian noise, result included.
+        """Bound the Renyi divergence of a step with Gaussian noise, noise on the result included.
 
         Parameters
         ----------
         order : float
-            Above 1.
+            Order of the divergence, above 1.
 
         Returns
         -------
         float
-            Infinite where the order is too large for the bound.
+            The bound; infinite if the order is too large for it.
         """
         theta, ratio = order - 1, (self.change / self.scale) ** 2 / 2
         q = theta * self.bend
@@ -165,12 +166,12 @@ class Exact:
         return math.log1p(self.bend) + ratio + moment + _SHARE * order * ratio
 
     def epsilon(self, rounds: int) -> float:
-        """Total at `DELTA` of so many rounds for every agent, the worst case.
+        """Return every agent's worst-case total epsilon at `DELTA`.
 
         Parameters
         ----------
         rounds : int
-            All are charged as the first.
+            Number of rounds; each is charged like the first.
         """
         if self.scale == 0:
             return math.inf
@@ -178,7 +179,8 @@ class Exact:
             known = {order: rounds * self.renyi(order) for order in _ORDERS}
             known = {order: total for order, total in known.items() if math.isfinite(total)}
             return float(compute_epsilon(list(known), list(known.values()), DELTA)[0])
-        # Losses, plus or minus epsilon, are rounded up; a margin, so that it is always the second.
+        # Losses, plus or minus epsilon, are rounded up to the grid of this width. The margin keeps
+        # rounding errors from moving epsilon one point further.
         width = self.pure() / _GRID * (1 + 1e-9)
         step = DifferentialPrivacyParameters(self.pure(), 0.0)
         total = from_privacy_parameters(step, width).self_compose(rounds)
@@ -186,19 +188,21 @@ class Exact:
 
 
 def calibrated(own: Exact, epsilon: float, rounds: int) -> Exact:
-    """Return the steps with the noise for a total of (epsilon, `DELTA`).
+    """Return `own` with the scale of noise for a total of (epsilon, `DELTA`).
 
     Parameters
     ----------
     own : Exact
-        Its scale is not used.
+        The steps; their scale is not used.
     epsilon : float
+        Total epsilon.
     rounds : int
+        Number of rounds.
 
     Raises
     ------
     CensusError
-        If no noise is enough: determinants cost what they cost.
+        If no noise is enough: the loss log(1 + kappa) of the determinants does not depend on it.
     """
 
     def at(log: float) -> Exact:
@@ -212,7 +216,7 @@ def calibrated(own: Exact, epsilon: float, rounds: int) -> Exact:
             "or a larger D."
         )
     found = brentq(lambda log: at(log).epsilon(rounds) - epsilon, low, high, rtol=1e-6)
-    # On the safe side of the root.
+    # Slightly more noise than the root, so that the total is not exceeded.
     return at(float(found) + 1e-4)
 
 
@@ -224,15 +228,18 @@ def run(
     Parameters
     ----------
     own : Exact
+        The steps and their noise.
     parts : tuple of Records
         Records of the agents, b each, with rows of norm 1 at most.
     network : dp.networks.Network
+        Network of the agents.
     rounds, seed : int
+        Number of rounds, and seed of the noise.
 
     Raises
     ------
     CensusError
-        If the parts are not those that `own` is about.
+        If a part has another number of records than `own.each`.
     """
     if any(part.count != own.each for part in parts):
         raise CensusError(f"Every agent needs {own.each} records: the noise is made for so many.")
@@ -257,7 +264,7 @@ def _points(
 
 
 def _drawn(noise: Noise, scale: float, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
-    """Noise for every agent, shape (N, d)."""
+    """Draw noise for every agent, shape (N, d)."""
     values = rng.normal(size=shape)
     if noise == "Gaussian":
         return scale * values
@@ -267,10 +274,10 @@ def _drawn(noise: Noise, scale: float, shape: tuple[int, ...], rng: np.random.Ge
 
 
 def _minimizers(Z: Floats, curvature: float, pull: Floats, start: Floats) -> Floats:
-    """Minimizers (N, d) of ``mean of log(1 + exp(-Z x)) + curvature/2 ||x||^2 - pull' x``."""
+    """Minimize ``mean of log(1 + exp(-Z x)) + curvature/2 ||x||^2 - pull' x`` for N agents."""
     X, each = start, Z.shape[1]
     eye = curvature * np.eye(Z.shape[2])
-    # The curvature is nearly that of the square, so that a few of Newton's steps are enough.
+    # The curvature is nearly the quadratic term's, so that a few Newton steps are enough.
     for _ in range(100):
         p = expit(-np.einsum("ijk,ik->ij", Z, X))
         gradient = curvature * X - pull - np.einsum("ij,ijk->ik", p, Z) / each

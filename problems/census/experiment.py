@@ -1,4 +1,4 @@
-"""Runs of the comparison, measured. Not private but for the guarantees."""
+"""Runs of the compared methods, with measurements. Only the guarantees are private."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One run. Not private but for the guarantee.
+    """The measurements of one run. Not private, except for the guarantee.
 
     Attributes
     ----------
     guarantee : dp.Guarantee
-        Guarantee of all rounds together, worst case.
+        Worst-case guarantee of all rounds together.
     distance : ndarray, shape (K + 1, N)
-        ``|x_i - x*| / d`` of what every agent sent; row 0 is the public start.
+        ``|x_i - x*| / d`` of the points that every agent sent; row 0 is the public start.
     gap : ndarray, shape (K + 1,)
-        Objective above its minimum at the mean of all agents, over the same at the start.
+        Objective minus its minimum at the mean of all agents' points, over this gap at the start.
     averaged : float
-        The gap at the mean over agents and rounds.
+        The gap at the mean of points over agents and rounds.
     exposure : Exposure or None
-        None without Laplace noise, random weights, or linearized steps.
+        Ex-post losses; None without Laplace noise, random weights, or linearized steps.
     """
 
     guarantee: dp.Guarantee
@@ -47,12 +47,14 @@ class Trace:
 
 @dataclass(frozen=True, eq=False)
 class Traces:
-    """Runs of one method.
+    """The R runs of one method.
 
     Attributes
     ----------
     method : Method
+        The method, with its parameters.
     runs : tuple of Trace
+        The measurements of every run.
     """
 
     method: Method
@@ -60,22 +62,22 @@ class Traces:
 
     @property
     def guarantee(self) -> dp.Guarantee:
-        """Return the guarantee of every single run: each draws new data."""
+        """Return the guarantee of each single run; runs draw new data, so none is spent twice."""
         return self.runs[0].guarantee
 
     @property
     def distances(self) -> Floats:
-        """Mean over the agents, shape (R, K + 1)."""
+        """Return the mean distance over the agents, shape (R, K + 1)."""
         return np.array([run.distance.mean(axis=1) for run in self.runs])
 
     @property
     def gaps(self) -> Floats:
-        """Shape (R, K + 1)."""
+        """Return the gaps of all runs, shape (R, K + 1)."""
         return np.array([run.gap for run in self.runs])
 
     @property
     def averages(self) -> Floats:
-        """Gaps at the mean over agents and rounds, shape (R,)."""
+        """Return the gaps at the mean of points over agents and rounds, shape (R,)."""
         return np.array([run.averaged for run in self.runs])
 
     @property
@@ -126,6 +128,6 @@ def iterates(plan: dp.Plan, result: dp.Result) -> Floats:
 
 
 def spread(values: Floats | Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
-    """Mean, least and largest over the runs, which come first."""
+    """Return mean, least and largest values over the runs, the first axis."""
     found = np.asarray(values)
     return found.mean(axis=0), found.min(axis=0), found.max(axis=0)

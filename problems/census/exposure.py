@@ -1,4 +1,4 @@
-"""Ex-post losses of single outputs, summed up. Not a guarantee, not private."""
+"""Ex-post privacy losses of runs, averaged by round. Not a guarantee, and not private."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .intervals import intervals, step_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-# Of the expectations that are shown.
+# Largest number of rounds with an expected loss.
 _POINTS = 12
 
 
@@ -24,18 +24,17 @@ _POINTS = 12
 class Exposure:
     """Ex-post losses over alpha beta B, by round.
 
-    They depend on outputs and data, so they are no guarantee.
-
-    Means over agents and coordinates.
+    They depend on outputs and data, so they are no guarantee. Values are means over agents and
+    coordinates.
 
     Attributes
     ----------
     observed : ndarray, shape (K,)
-        At the outputs.
+        Losses at the drawn outputs of every round.
     rounds : ndarray of int, shape (P,)
         Some of the rounds, the first and the last among them.
     expected : ndarray, shape (P,)
-        In these, before the outputs are drawn (gamma).
+        Expected losses in `rounds`, before their outputs are drawn (gamma).
     """
 
     observed: Floats
@@ -46,16 +45,17 @@ class Exposure:
 def exposure(plan: dp.Plan, parts: Sequence[Records], X: Floats, ledger: dp.Ledger) -> Exposure:
     """Return the exposure of a run with Laplace noise, random weights and linearized steps.
 
-    B is 2 over the number of an agent's records: what replacing one may do to an entry of its
-    gradient. Noise counts as continuous, without its grid.
+    B is 2 over the number of an agent's records: the most that replacing one record moves an entry
+    of its gradient. Noise counts as continuous, without its grid.
 
     Parameters
     ----------
     plan : dp.Plan
+        Plan of the run.
     parts : sequence of Records
         Records of each agent, of equal size.
     X : ndarray, shape (K + 1, N, d)
-        Points that everyone sent, from the public start on.
+        Points that all agents sent, from the public start on.
     ledger : dp.Ledger
         Ledger of this run alone.
     """

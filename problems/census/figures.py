@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 _NOT_PRIVATE = "computed on the records in the open: not private"
 _NO_GUARANTEE = "ex-post: depends on outputs and data, NO GUARANTEE"
-# By name, so that a method looks the same in all figures. Okabe and Ito's colors.
+# Styles by name, so that a method looks the same in all figures. Okabe and Ito's colors.
 _STYLES = {
     "Algorithm 1": ("#0072B2", "-"),
     "Algorithm 1, fixed weights": ("#000000", ":"),
@@ -41,7 +41,7 @@ _STYLES = {
     "Growing penalties": ("#D55E00", "-."),
     "Huang et al.": ("#E69F00", "--"),
 }
-# Of the noise.
+# Color and marker of each kind of noise.
 _KINDS = {"Laplace": ("#0072B2", "o"), "Gaussian": ("#D55E00", "s")}
 
 
@@ -49,13 +49,14 @@ _KINDS = {"Laplace": ("#0072B2", "o"), "Gaussian": ("#D55E00", "s")}
 def comparison(
     columns: Mapping[str, Sequence[Traces]], title: str, silent: Mapping[str, Traces] | None = None
 ) -> Figure:
-    """Distance and gap against the round with bands over runs.
+    """Draw distance and objective gap against the round, with bands over runs.
 
     Parameters
     ----------
     columns : mapping of str to sequence of Traces
-        For each network and budget, all methods.
+        Runs of all methods by the title of the column, a network and budget.
     title : str
+        Title of the figure.
     silent : mapping of str to Traces, optional
         For each column, runs of one method without noise on the same network.
     """
@@ -95,13 +96,14 @@ def comparison(
 def noises(
     kinds: Sequence[tuple[Budget, Sequence[Traces]]], title: str, silent: Traces | None = None
 ) -> Figure:
-    """Gap of every method after the last round by the kind of noise, at one total.
+    """Draw every method's gap after the last round by the kind of noise, at one total.
 
     Parameters
     ----------
     kinds : sequence of (Budget, sequence of Traces)
-        Traces of the same methods, at the same total.
+        Runs of the same methods with each kind of noise, at the same total.
     title : str
+        Title of the figure.
     silent : Traces, optional
         Runs of one method without noise on the same network, for as many rounds.
     """
@@ -146,13 +148,14 @@ def noises(
 
 @styled
 def exposures(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
-    """Ex-post losses as a share of alpha beta B, by round: means over agents and coordinates.
+    """Draw ex-post losses over alpha beta B by round: means over agents and coordinates.
 
     Parameters
     ----------
     columns : mapping of str to sequence of Traces
-        Methods without random weights are left out.
+        Runs by the title of the column. Methods without random weights are left out.
     title : str
+        Title of the figure.
     """
     figure = Figure(figsize=(max(TWO_COLUMNS, 2.4 * len(columns)), 3.6))
     panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
@@ -179,7 +182,7 @@ def exposures(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
 
 @styled
 def printed_noise(panels: Mapping[str, Mapping[str, Sequence[Printed]]]) -> Figure:
-    """Accuracy panels of Figures 2, B and C: distances from the optimum, and what curves cost.
+    """Draw the accuracy panels of Figures 2, B and C: distances from the optimum, with epsilons.
 
     `problems.papers` draws them with their privacy panels.
 
@@ -209,7 +212,7 @@ def printed_noise(panels: Mapping[str, Mapping[str, Sequence[Printed]]]) -> Figu
 
 @styled
 def surfaces(found: Surface) -> Figure:
-    """Figure 1: gamma, what (11) says, and where that is too small."""
+    """Draw Figure 1: gamma, the claimed bound (11), and the points where (11) is below gamma."""
     figure = Figure(figsize=(TWO_COLUMNS, 3.1))
     panels = figure.subplots(1, 3, sharey=True)
     both = np.array([found.exact, found.claimed])
@@ -253,7 +256,7 @@ def surfaces(found: Surface) -> Figure:
 
 @styled
 def noiseless(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
-    """Figure D: without noise, random weights beside fixed ones."""
+    """Draw Figure D: distances without noise, for random weights beside fixed ones."""
     figure = Figure(figsize=(max(TWO_COLUMNS, 2.4 * len(columns)), 3.4))
     panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
     for axes, (name, found) in zip(panels, columns.items(), strict=True):
@@ -269,12 +272,14 @@ def noiseless(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
 
 @styled
 def perturbations(rows: Sequence[Row], title: str) -> Figure:
-    """Exact steps beside first-order ones at one total: gaps against the round.
+    """Draw gaps against the round of exact steps beside first-order steps, at one total.
 
     Parameters
     ----------
     rows : sequence of Row
+        Runs of each method.
     title : str
+        Title of the figure.
     """
     figure = Figure(figsize=(TWO_COLUMNS, 4.0))
     axes = figure.subplots()
@@ -299,14 +304,16 @@ def perturbations(rows: Sequence[Row], title: str) -> Figure:
 
 @styled
 def rates(coupled: Coupled, medians: Medians, runs: int = 20) -> Figure:
-    """The convergence theorems beside runs: (42) and (47) without noise, 3.3 and 3.4 with it.
+    """Draw convergence bounds beside runs: (42) and (47) without noise, Theorems 3.3, 3.4 with it.
 
     Parameters
     ----------
     coupled : Coupled
+        Problem of (42), (47) and Theorem 3.3.
     medians : Medians
+        Problem of Theorem 3.4.
     runs : int
-        Over which Theorems 3.3 and 3.4 are averaged.
+        Number of runs with noise that are averaged.
     """
     figure = Figure(figsize=(TWO_COLUMNS, 3.2))
     left, middle, right = figure.subplots(1, 3)
@@ -345,7 +352,7 @@ def _band(
     first: int = 0,
     style: str | None = None,
 ) -> None:
-    # A gap may be rounded to nothing.
+    # A gap may be 0 by rounding, which a logarithmic axis cannot show.
     mean, low, high = (np.maximum(v, 1e-16) for v in spread(values))
     color, line = _STYLES[style or label]
     at = first + np.arange(mean.size)

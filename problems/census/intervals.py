@@ -1,7 +1,7 @@
-r"""Interval of noiseless steps that random weights leave possible.
+r"""The interval of the noiseless points that random weights leave possible.
 
-A coordinate of what agent i sends in round k is uniform on an interval, plus noise. The ends of the
-interval are known to everyone but for the private gradient:
+A coordinate of the point that agent i sends in round k is uniform on an interval, plus noise.
+Everyone knows the ends of the interval, except for their shift by the private gradient:
 
 =============  ====================================================  ============================
 rule           middle                                                length
@@ -12,7 +12,7 @@ rule           middle                                                length
 ``range``      between smallest and largest of the neighborhood     their distance
 =============  ====================================================  ============================
 
-all minus alpha times the gradient. Exact steps have the gradient at the new point. Not private.
+each shifted by minus alpha times the gradient; exact steps take it at the new point. Not private.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ Ints = NDArray[np.int64]
 
 
 def intervals(plan: dp.Plan, parts: Sequence[Records], X: Floats) -> tuple[Floats, Floats]:
-    """Lower ends and lengths, shape (K, N, d); lengths are zero for fixed weights.
+    """Return lower ends and lengths, shape (K, N, d); lengths are zero for fixed weights.
 
     Parameters
     ----------
     plan : dp.Plan
+        Plan of the run.
     parts : sequence of Records
         Records of each agent.
     X : ndarray, shape (K + 1, N, d)
-        Points that everyone sent, from the public start on.
+        Points that all agents sent, from the public start on.
     """
     method = plan.algorithm
     lows, lengths = [], []
@@ -68,7 +69,7 @@ def intervals(plan: dp.Plan, parts: Sequence[Records], X: Floats) -> tuple[Float
 
 
 def step_of(plan: dp.Plan, t: int) -> float:
-    """alpha: what a gradient is multiplied by in round t."""
+    """Return the step size alpha of round t, the factor of the gradient."""
     method = plan.algorithm
     if isinstance(method, dp.DecentralizedADMM):
         assert method.step is not None
@@ -80,7 +81,7 @@ def step_of(plan: dp.Plan, t: int) -> float:
 
 
 def moving(plan: dp.Plan, t: int) -> Ints:
-    """The entries that move in round t."""
+    """Return the indices of the entries that agents update in round t."""
     method, d = plan.algorithm, plan.program.size
     some = method.coordinates if isinstance(method, dp.DecentralizedGradient) else None
     return np.arange(d) if some is None else drawn(t, d, some)
@@ -92,7 +93,7 @@ def _network(method: dp.DecentralizedADMM | dp.DecentralizedGradient) -> dp.netw
 
 
 def _aggregates(method: object, own: Floats) -> tuple[Floats, Floats, Floats]:
-    """Lower ends, lengths, and the points of the gradients."""
+    """Return lower ends and lengths before the gradient step, and the points of the gradients."""
     middle = np.repeat(own.mean(axis=0, keepdims=True), len(own), axis=0)
     length = np.zeros_like(own)
     if isinstance(method, dp.FederatedAveraging):

@@ -16,15 +16,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Measures:
-    """Measurements of a study. Not private.
+    """The optimum of given records, to measure iterates by. Not private.
 
     Attributes
     ----------
     shares : Shares
+        Records of the agents, and the test records.
     best : ndarray, shape (d,)
-        The optimum of all agents' records together.
+        The minimizer x* of the objective on all agents' records.
     minimum : float
-        The objective there.
+        The objective at `best`.
     """
 
     shares: Shares
@@ -33,19 +34,19 @@ class Measures:
 
     @classmethod
     def of(cls, shares: Shares) -> Measures:
-        """Find the optimum of shares."""
+        """Compute the optimum of the agents' records."""
         best = optimum(shares.parts)
         return cls(shares, best, float(objective(shares.parts, best)))
 
     def distance(self, X: Floats) -> Floats:
-        """``|x - x*| / d`` at ``X[..., :]``: the paper's accuracy is its logarithm."""
+        """Return ``|x - x*| / d`` at ``X[..., :]``, whose logarithm is the paper's accuracy."""
         return np.linalg.norm(X - self.best, axis=-1) / self.best.size
 
     def gap(self, X: Floats) -> Floats:
-        """Objective over its minimum, minus one, at ``X[..., :]``."""
+        """Return the objective over its minimum, minus one, at points ``X[..., :]``."""
         return objective(self.shares.parts, X) / self.minimum - 1
 
 
 def right(records: Records, X: Floats) -> Floats:
-    """Share of records on the right side of ``x' z = 0`` at ``X[..., :]``."""
+    """Return the share of records that points ``X[..., :]`` classify rightly by sign of x'z."""
     return ((X @ records.features.T > 0) == (records.labels > 0)).mean(axis=-1)

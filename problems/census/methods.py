@@ -1,4 +1,4 @@
-"""The methods that are compared, at one total guarantee.
+"""The compared methods, all at one total guarantee.
 
 ====================  ==============================================================================
 name                  what it is
@@ -12,9 +12,10 @@ Random coordinates    (72): one entry, drawn anew and the same for all agents, m
 ====================  ==============================================================================
 
 The first two with exact steps are comparators of their own, `problems.census.comparators`.
-All others are the paper's, but for Huang, Mitra and Vaidya (2015). In Appendix J, agents learn sums
-only. D and zeta are the paper's for every ADMM: those that it gives penalty perturbation, half the
-number of neighbors instead of half of D, are as good as a D of 4, which depends on the network.
+All others are the paper's, except the one of Huang, Mitra and Vaidya (2015). In Appendix J, agents
+learn sums only. D and zeta are the paper's values for Algorithm 1, in every ADMM. The paper gives
+penalty perturbation half the number of neighbors in place of half of D: this depends on the network
+and does as well as a D of 4.
 """
 
 from __future__ import annotations
@@ -33,31 +34,34 @@ Noise = Literal["Laplace", "Gaussian"]
 
 DELTA = 1e-6
 _PAPER = "xiao_ye_devadas"
-# Of the paper, for every agent.
+# The paper's D and zeta, for every agent.
 D, ZETA = (entry(_PAPER, "admm").number(symbol) for symbol in ("D", "zeta"))
-# By which the penalty grows, and the paper's noise falls, from round to round.
+# Factor by which the penalty grows, and the paper's noise falls, from round to round.
 RATE = entry(_PAPER, "noise").number("rate")
-# Ratios of geometric step sizes: of Algorithm 2 in Figure D, of Algorithm 2*, of [45].
+# Ratios of geometric step sizes: Algorithm 2 in Figure D, Algorithm 2*, and the paper's [45].
 PAIR_RATIO = entry(_PAPER, "steps_of_figure_D").number("ratio")
 RANGE_RATIO = entry(_PAPER, "steps").number("starred")
 HUANG_RATIO = entry(_PAPER, "steps").number("huang")
-# M of Appendix J: a quarter by the losses, since rows have norm 1 at most, 1 by the regularizer.
+# Smoothness constant M of Appendix J: a quarter from the losses, since rows have norm at most 1,
+# plus 1 from the regularizer.
 # It bounds the curvature along single coordinates as well.
 SMOOTHNESS = 1.25
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The noise with which K rounds cost (epsilon, `DELTA`), whatever the method.
+    """The noise that makes K rounds cost (epsilon, `DELTA`), whatever the method.
 
     Attributes
     ----------
     epsilon : float
+        Total epsilon of all rounds.
     noise : {"Laplace", "Gaussian"}
+        Kind of noise.
     multiplier : float
         Noise multiplier of the first round: noise over sensitivity.
     decay : float
-        By which the multiplier falls from round to round: 1 for constant noise, the paper's is
+        Factor of the multiplier from round to round: 1 for constant noise; the paper's is
         1 / `RATE`.
     """
 
@@ -70,7 +74,7 @@ class Budget:
     def of(
         cls, epsilon: float, rounds: int, noise: Noise = "Laplace", decay: float = 1.0
     ) -> Budget:
-        """Calibrate the multiplier."""
+        """Calibrate the noise multiplier so that `rounds` rounds cost (epsilon, `DELTA`)."""
         multiplier = laplace_multiplier if noise == "Laplace" else gaussian_multiplier
         if decay == 1:
             return cls(epsilon, noise, multiplier(rounds, epsilon, DELTA))
@@ -95,6 +99,7 @@ class Method:
     Attributes
     ----------
     name : str
+        Name of the method in figures.
     rule : {"admm", "mixing", "mean", "pair", "range"}
         `dp.DecentralizedADMM`, or the aggregate of `dp.DecentralizedGradient`; ``mean`` is
         `dp.FederatedAveraging` if all entries move.
@@ -105,7 +110,7 @@ class Method:
     growth : float
         Factor by which ADMM's D grows in each round.
     ratio : float, optional
-        By which step sizes fall, from 1 - what the paper writes ``ratio^k``, with k from 0.
+        Ratio of the geometric step sizes ``ratio^k``, with k from 0.
         If omitted, steps are constant, ``1 / M``.
     coordinates : int, optional
         Number of entries that move in a round; all if omitted.
@@ -131,23 +136,24 @@ class Method:
 
     @property
     def measured(self) -> bool:
-        """Return whether ex-post losses are known: the theory is about linearized steps."""
+        """Return whether ex-post losses are known: weights are random and steps linearized."""
         return self.random and not self.exact
 
     def plan(
         self, study: Census, edges: int, seed: int, rounds: int, budget: Budget | None
     ) -> dp.Plan:
-        """The plan over a random network; no data are read.
+        """Plan the method over a random network; no data are read.
 
         Parameters
         ----------
         study : Census
+            The problem.
         edges, seed : int
             Number of edges and seed of the network.
         rounds : int
-            K.
+            Number of rounds, K.
         budget : Budget or None
-            None for no noise.
+            The noise; None for no noise.
         """
         algorithm = self._algorithm(study, edges, seed)
         if budget is None:
@@ -174,8 +180,8 @@ class Method:
         )
 
 
-# Steps of Algorithm 2*, and of Huang, Mitra and Vaidya, as in Example (c); of Algorithm 2 as in
-# Figure D; Appendices J and K have constant ones.
+# Algorithm 2* and Huang, Mitra and Vaidya have the step sizes of Example (c), Algorithm 2 those in
+# Figure D; Appendices J and K have constant step sizes.
 METHODS = (
     Method("Algorithm 1", "admm"),
     Method("Algorithm 1, exact steps", "admm", exact=True),
@@ -188,8 +194,8 @@ METHODS = (
     Method("Random coordinates", "mean", coordinates=1),
     Method("Huang, Mitra and Vaidya", "mixing", ratio=HUANG_RATIO),
 )
-# Figure D: random weights beside fixed ones, exact steps ("without first-order approximation")
-# beside linearized ones.
+# Methods of Figure D: random weights beside fixed ones, exact steps ("without first-order
+# approximation") beside linearized ones.
 NOISELESS = (
     Method("Algorithm 1", "admm"),
     Method("Algorithm 1, fixed weights", "admm", randomness=0.0),
@@ -201,5 +207,5 @@ NOISELESS = (
 
 
 def named(*names: str) -> tuple[Method, ...]:
-    """Some of `METHODS`, in their order."""
+    """Return the methods of these names, in the order of `METHODS`."""
     return tuple(method for method in METHODS if method.name in names)

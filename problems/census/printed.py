@@ -1,11 +1,11 @@
-r"""The curves of Figures 2, B and C: noise of rate 1.02^k, whatever that costs in total.
+r"""The curves of Figures 2, B and C: noise of rate 1.02^k, whatever its total epsilon.
 
-In plain arrays. In round k = 1, 2, ..., every method adds Laplace noise of rate
+Methods run on plain arrays. In round k = 1, 2, ..., every method adds Laplace noise of rate
 :math:`\beta_k = 1.02^k` to its new points, which has the scale :math:`1 / \beta_k` in every entry:
 
 ====================  ==============================================================================
 Algorithm 1           (6), D = 10 and zeta = 0.5, :math:`\Gamma / D` uniform on (0, 1)
-Fixed weights         the same with :math:`\Gamma = D / 2`, as earlier methods are run
+Fixed weights         Algorithm 1 with :math:`\Gamma = D / 2`, as earlier methods are run
 Growing penalties     Zhang, Khalili and Liu: :math:`\Gamma_i = 0.5 \cdot 1.02^k |N_i|` and
                       :math:`\rho_i = 0.5 \cdot 1.02^k`, so that every agent has a
                       :math:`D_i = 1.02^k |N_i|` of its own
@@ -17,12 +17,12 @@ Algorithm 1 lets every agent choose a constant D_i and keep it secret. The exper
 them to 10; `secret` draws them. :math:`|N_i| \rho_i = D_i - \Gamma_i` as before, so that D_i
 decides on the agent's step size alone.
 
-A round costs :math:`d \alpha \beta_k B` in the paper, with its step size :math:`\alpha` and
-B = 1/b. Replacing a record moves the gradient by :math:`2 \sqrt d / b` in l1,
-so that a round costs at most :math:`2 \sqrt d \alpha \beta_k / b`.
+By the paper, a round costs an epsilon of :math:`d \alpha \beta_k B`, with the step size
+:math:`\alpha` and B = 1/b. In truth, replacing a record moves the gradient by up to
+:math:`2 \sqrt d / b` in l1, so that a round costs up to :math:`2 \sqrt d \alpha \beta_k / b`.
 
-The paper's figures also show privacy losses: the worst case above, and the loss that a run's own
-outputs realized, (10) of `ex_post` with B = 1/b. `Trace.realized` has it. It is no guarantee.
+The paper's figures also show privacy losses: the worst case by the paper, and the loss that a run's
+own outputs realized, (10) of `ex_post` with B = 1/b. This is `Trace.realized`, no guarantee.
 """
 
 from __future__ import annotations
@@ -47,12 +47,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Setting: records of the agents, and their network.
+    """Records of the agents, and their network.
 
     Attributes
     ----------
     measures : Measures
+        The agents' records, with their optimum.
     network : dp.networks.Network
+        Network of the agents.
     """
 
     measures: Measures
@@ -61,7 +63,7 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Around:
-    """A network in full matrices, shape (N, N), and numbers of neighbors, shape (N,)."""
+    """A network as full matrices, shape (N, N), and numbers of neighbors, shape (N,)."""
 
     laplacian: Floats
     weights: Floats
@@ -69,31 +71,34 @@ class Around:
 
     @classmethod
     def of(cls, network: dp.networks.Network) -> Around:
-        """Make them of a network."""
+        """Build the matrices of a network."""
         return cls(network.laplacian, network.weights, np.array(network.degrees, dtype=float))
 
     def mixed(self, own: Floats, X: Floats) -> Floats:
-        """Points of their own with weights `own`, the rest of it on the neighbors' mean."""
+        """Average agents' points X: weight `own` on an agent's own, the rest on neighbors' mean."""
         degrees = self.degrees[:, None]
         return own * X + (1 - own) * (degrees * X - self.laplacian @ X) / degrees
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A line of a figure.
+    """A curve of a figure: one method with its step sizes and weights.
 
     Attributes
     ----------
     name : str
+        Name of the curve in the legend.
     step : callable
-        Of a round, and the agents' numbers of neighbors: their step sizes, shape (N,).
+        Function of the round and the agents' numbers of neighbors that returns the agents' step
+        sizes, shape (N,).
     advance : callable
-        Of the network, the points (N, d) and a generator: where agents step from, shape (N, d).
+        Function of the network, the points (N, d) and a generator that returns the averages that
+        agents step from, shape (N, d).
     multipliers : bool
-        Whether there are any.
+        Whether the method has multipliers.
     interval : callable, optional
-        Of the network and the points: least and largest value of `advance`, each of shape (N, d).
-        Without it weights are fixed.
+        Function of the network and the points that returns the least and the largest value of
+        `advance`, each of shape (N, d). Without it weights are fixed.
     """
 
     name: str
@@ -153,8 +158,9 @@ def secret(agents: int, seed: int) -> Curve:
     Parameters
     ----------
     agents : int
-        N.
+        Number of agents, N.
     seed : int
+        Seed of the constants.
     """
     ends = entry("xiao_ye_devadas", "secret_constant_of_runs")
     constants = np.random.default_rng([seed, 2]).uniform(
@@ -165,21 +171,21 @@ def secret(agents: int, seed: int) -> Curve:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """A curve, run. Not private.
+    """One run of a curve. Not private.
 
     Attributes
     ----------
     points : ndarray, shape (K + 1, N, d)
-        Messages of every agent, after its initial point.
+        Initial point of every agent, then the points that it sent.
     distance : ndarray, shape (K + 1, N)
         ``|x_i - x*| / d``.
     claims : ndarray, shape (K,)
-        Loss of the rounds so far as printed, of the agent with the longest steps.
+        Privacy loss of the rounds so far by the paper, for the agent with the longest steps.
     realized_losses : ndarray, shape (K,)
-        Loss of the outputs so far by (10), with the paper's B, in the mean over agents. It depends
+        Mean over agents of the loss of the outputs so far, by (10) with the paper's B. It depends
         on outputs and data: no guarantee. With fixed weights it is `claims`.
     spent : float
-        The total epsilon of all rounds at delta 0.
+        True total epsilon of all rounds at delta 0.
     """
 
     points: Floats
@@ -190,12 +196,12 @@ class Trace:
 
     @property
     def claimed(self) -> float:
-        """Loss of all rounds as printed."""
+        """The privacy loss of all rounds that the paper claims."""
         return float(self.claims[-1])
 
     @property
     def realized(self) -> float:
-        """Loss of all outputs of this run; no guarantee."""
+        """The ex-post privacy loss of all outputs of this run; no guarantee."""
         return float(self.realized_losses[-1])
 
 
@@ -207,16 +213,18 @@ def run(
     Parameters
     ----------
     setting : Setting
+        Records and network.
     curve : Curve
+        The method.
     rounds : int
-        K.
+        Number of rounds, K.
     seed : int
         Seed of weights and noise.
     noise : float
-        Times the noise as printed.
+        Factor of the printed noise.
     apart : float
-        Scale of Laplace variables where the agents begin; they begin at 0 by default. The paper
-        leaves its initial points open. From one point the first round has no interval.
+        Scale of the Laplace variables that agents begin at; they begin at 0 by default. The paper
+        leaves its initial points open. If all begin at one point, the first interval has length 0.
     """
     rng = np.random.default_rng(seed)
     parts, around = setting.measures.shares.parts, Around.of(setting.network)

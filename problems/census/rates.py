@@ -1,17 +1,17 @@
-r"""The convergence theorems of Xiao, Ye and Devadas evaluated, beside runs of what they are about.
+r"""The convergence theorems of Xiao, Ye and Devadas, evaluated beside runs of their methods.
 
-**(42), Theorems 3.1 and 3.2.** For coupled agents with fixed penalties rho, in
+**(42), Theorems 3.1 and 3.2.** For agents coupled by equalities, with fixed penalties rho, in
 
 .. math:: V^k = \sum_i D \|x_i^k - x_i^*\|^2 + \tfrac1\zeta \|\lambda^k - \lambda^*\|^2,
     \qquad V^k \ge (1 + p) V^{k+1},
 
-p is the least of three fractions, and the free constant alpha is the one for which it is largest.
-The paper prints zeta where the proof has 1 / zeta: with that weight the inequality fails. (47), of
-linearized steps, takes M for a smoothness constant L and for its square; here it is L where the
-proof bounds an objective by a parabola, and its square elsewhere.
+p is the least of three fractions; the free constant alpha is chosen to maximize p. The paper prints
+zeta where the proof has 1 / zeta: with weight zeta the inequality fails. (47), for linearized
+steps, uses M for a smoothness constant L and for its square; here M is L where the proof bounds an
+objective by a parabola, and L squared elsewhere.
 
 **Theorem 3.3** with (55) and (58) covers steps with noise :math:`\Delta_i`.
-It holds for any :math:`0 < h < 1`. Its p has six terms where that of (47) has five:
+It holds for any :math:`0 < h < 1`. Its p has six terms where the p of (47) has five:
 
 .. math:: V^{k+1} \le a \Bigl( V^k + \sum_i \bigl( \tfrac{6 p D^2}{\zeta N \sigma_i^2}
     + \tfrac{D}{h p} \bigr) \|\Delta_i^{k+1}\|^2 \Bigr), \qquad a = \frac1{1 + (1 - h) p}
@@ -19,10 +19,11 @@ It holds for any :math:`0 < h < 1`. Its p has six terms where that of (47) has f
 with the least singular values :math:`\sigma_i`; (55) prints :math:`\delta` for the first p. All
 rounds' noise together is the residual of (14).
 
-**Theorem 3.4.** Algorithm 2 with steps :math:`1 / (c \sqrt k)`, the mean of all agents' points over
-the rounds, subgradients of norm at most G, and noise with :math:`E\|\Delta / \eta\|^2 \le V^2`.
+**Theorem 3.4** bounds the objective gap of Algorithm 2 at the mean of all agents' points over the
+rounds, with steps :math:`1 / (c \sqrt k)`, subgradients of norm at most G, and noise with
+:math:`E\|\Delta / \eta\|^2 \le V^2`.
 
-Theorems 4.1 and 4.2 are orders without constants: there is no number to compare a run with.
+Theorems 4.1 and 4.2 are orders without constants: they give no number to compare a run with.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# Candidates for alpha.
+# Number of candidates for alpha.
 _TRIED = 400
 # h of Theorem 3.3.
 _HALF = 0.5
@@ -48,9 +49,11 @@ class Coupled:
     Attributes
     ----------
     H, A : ndarray, shape (N, d, d)
-        Positive definite, and invertible.
+        The matrices H_i, positive definite, and A_i, invertible.
     t : ndarray, shape (N, d)
+        The agents' targets t_i.
     c : ndarray, shape (d,)
+        Right side of the coupling.
     """
 
     H: Floats
@@ -60,7 +63,7 @@ class Coupled:
 
     @property
     def optimum(self) -> tuple[Floats, Floats]:
-        """x*, shape (N, d), and the multipliers, shape (d,)."""
+        """The optimal points x*, shape (N, d), and the optimal multipliers, shape (d,)."""
         # H_i (x_i - t_i) = A_i' lambda.
         back = np.linalg.solve(self.H, self.A.transpose(0, 2, 1))
         missed = self.c - np.einsum("ijk,ik->j", self.A, self.t)
@@ -76,19 +79,21 @@ class Coupled:
         off: float = 0.0,
         noise: Floats | None = None,
     ) -> Floats:
-        """V of a run, shape (rounds + 1,).
+        """Run a method and return the distance V after every round, shape (rounds + 1,).
 
         Parameters
         ----------
         method : Method
+            The method.
         rounds : int
+            Number of rounds.
         power : int
             Exponent of zeta, the weight of the multipliers: -1 as proved, 1 as printed.
         off : float
-            If not 0, the run starts at the optimum but for multipliers that are off by so much;
-            else from zero.
+            If not 0, the run starts at the optimum, with this added to each multiplier; else from
+            zero.
         noise : ndarray, shape (rounds, N, d), optional
-            Added to the points.
+            Noise that is added to the points.
         """
         (best, prices), D = self.optimum, method.D
         x: Floats = np.zeros_like(best)
@@ -113,14 +118,14 @@ class Coupled:
         return np.array(found)
 
     def promised(self, method: Method, squares: Floats) -> Floats:
-        """Theorem 3.3 for V after every round, from zero, shape (rounds + 1,).
+        """Bound V after every round of a run from zero by Theorem 3.3, shape (rounds + 1,).
 
         Parameters
         ----------
         method : Method
-            With linearized steps.
+            The method, with linearized steps.
         squares : ndarray, shape (rounds, N)
-            Squared norms of the noise, or their expectations, which bound the expectation of V.
+            Squared norms of the noise, or their expectations to bound the expectation of V.
         """
         p = self.rate(method, terms=6)
         low = np.linalg.svd(self.A, compute_uv=False)[:, -1] ** 2
@@ -134,19 +139,21 @@ class Coupled:
         return np.einsum("ijk,ik->j", self.A, x) - self.c
 
     def admissible(self, method: Method) -> list[tuple[str, bool]]:
-        """(43), or (48) with L for M where steps are linearized, with whether each holds.
+        """Return the names of conditions (43), or (48) with L for M if steps are linearized.
+
+        Each comes with whether it holds.
 
         Parameters
         ----------
         method : Method
-            Its penalties are fixed: rho^0 is the penalty.
+            The method. Its penalties are fixed: rho^0 is the penalty.
         """
         N, rho, zeta, D = len(self.t), method.penalty, method.zeta, method.D
         curvature = np.linalg.eigvalsh(self.H)
         high = float((np.linalg.svd(self.A, compute_uv=False) ** 2).max())
         most = (2 if method.exact else 1) * float(curvature.min()) / (N * rho**2 * high)
         extra = 0.0 if method.exact else float(curvature.max())
-        # In the middle of what alpha may be: N / (2 rho - zeta) to its largest.
+        # The middle of alpha's range, from N / (2 rho - zeta) to its largest value.
         least = N / (2 * rho - zeta) if 2 * rho > zeta else math.inf
         alpha = math.sqrt(least * most) if math.isfinite(least) else math.inf
         name = "(43)" if method.exact else "(48), L for M"
@@ -163,20 +170,21 @@ class Coupled:
         ]  # fmt: skip
 
     def rate(self, method: Method, *, terms: int = 5) -> float:
-        """p of (42), or of (47) for linearized steps; not positive where nothing is promised.
+        """Return p of (42), or of (47) if steps are linearized; p <= 0 promises no convergence.
 
         Parameters
         ----------
         method : Method
+            The method.
         terms : int
-            By which multipliers are bounded: 5, with noise 6.
+            Number of terms that bound the multipliers: 5, or 6 with noise.
         """
         N, rho, zeta, D = len(self.t), method.penalty, method.zeta, method.D
         curvature = np.linalg.eigvalsh(self.H)
         m, L = curvature[:, 0], curvature[:, -1]
         squares = np.linalg.svd(self.A, compute_uv=False) ** 2
         high, low = squares[:, 0], squares[:, -1]
-        # Twice what alpha may be at most, and at least, by (43).
+        # Candidates for alpha; below the first of them, p is negative.
         alpha = np.geomspace(N / (2 * rho), 2 * m.min() / (N * rho**2 * high.max()), _TRIED)[
             :, None
         ]
@@ -203,12 +211,12 @@ class Method:
 
 @dataclass(frozen=True)
 class Medians:
-    """``minimize sum_i ||x - t_i||_1`` by Algorithm 2: at the optimum are the medians.
+    """The problem ``minimize sum_i ||x - t_i||_1``, whose optimum is the median, by Algorithm 2.
 
     Attributes
     ----------
     agents, size : int
-        N, odd so that the optimum is one point, and d.
+        Number of agents N, odd so that the optimum is one point, and number of entries d.
     noise : float
         Scale of the Laplace noise, over the step size.
     c : float
@@ -221,15 +229,16 @@ class Medians:
     c: float = 1.0
 
     def targets(self, seed: int) -> Floats:
-        """t, shape (N, d)."""
+        """Draw the agents' targets t, shape (N, d)."""
         return np.random.default_rng(seed).normal(size=(self.agents, self.size))
 
     def run(self, rounds: int, seed: int) -> Floats:
-        """Gaps of the mean of all points over the first 1, ..., `rounds` rounds.
+        """Return the objective gaps of the mean of points over the first 1, ..., `rounds` rounds.
 
         Parameters
         ----------
         rounds : int
+            Number of rounds.
         seed : int
             Seed of targets, weights and noise.
         """
@@ -249,18 +258,18 @@ class Medians:
         return np.array(found)
 
     def bound(self, rounds: NDArray[np.int64], seed: int) -> Floats:
-        """Theorem 3.4 for the expected gap after these rounds.
+        """Bound the expected gap after each of these numbers of rounds by Theorem 3.4.
 
         Parameters
         ----------
         rounds : ndarray of int
-            K.
+            Numbers of rounds, K.
         seed : int
             Seed of the targets.
         """
         t, N, K = self.targets(seed), self.agents, rounds
         away = N * (np.median(t, axis=0) ** 2).sum()
-        # G^2 of signs, and twice the squared scale for every entry.
+        # G^2 for subgradients of signs, plus the variance 2 noise^2 of every entry's noise.
         squares = self.size + 2 * self.size * self.noise**2
         return (
             self.c * np.sqrt(K) * away + N / self.c * (np.log(K) + 2) * np.sqrt(K + 1) * squares
@@ -268,7 +277,7 @@ class Medians:
 
 
 def example() -> Coupled:
-    """Three agents with curvatures from 1 to 2 and one equality for each of two entries."""
+    """Return a problem of three agents with curvatures from 1 to 2 and two coupling equalities."""
     H = np.array([np.diag([1.0, 2.0]), np.diag([1.5, 1.0]), np.diag([2.0, 1.2])])
     A = np.array([np.eye(2), 0.8 * np.eye(2), np.array([[0.0, 1.0], [-1.0, 0.0]])])
     return Coupled(H, A, np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, 1.0]]), np.array([3.0, -2.0]))

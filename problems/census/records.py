@@ -1,4 +1,4 @@
-"""Labeled records: made ones, and the shares of them that agents hold."""
+"""Labeled census records: synthetic ones, and the shares of records that agents hold."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .errors import CensusError
 
 @dataclass(frozen=True, eq=False)
 class Records(Labeled):
-    """People, with 1 for an income above the limit and rows of l2 norm at most 1."""
+    """Records of people, labeled 1 for an income above the limit, with rows of l2 norm <= 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -34,9 +34,9 @@ class Shares:
     Attributes
     ----------
     parts : tuple of Records
-        One per agent, all of one length.
+        Records of each agent, all of one length.
     test : Records
-        The others.
+        Records that no agent holds.
     """
 
     parts: tuple[Records, ...]
@@ -44,7 +44,7 @@ class Shares:
 
 
 def made_records(count: int, *, seed: int = 0) -> Records:
-    """Draw people with the columns of the Adult data.
+    """Draw synthetic records with the columns of the Adult data.
 
     Numbers are skewed, categories fall off in frequency, most capital gains are zero, and about a
     quarter earn more than the limit, decided by age, education, hours, marriage, sex and gains.
@@ -52,7 +52,9 @@ def made_records(count: int, *, seed: int = 0) -> Records:
     Parameters
     ----------
     count : int
+        Number of records.
     seed : int
+        Seed of the draw.
 
     Raises
     ------
@@ -91,7 +93,7 @@ def made_records(count: int, *, seed: int = 0) -> Records:
 
 
 def shared_out(records: Records, agents: int, each: int = 100, *, seed: int = 0) -> Shares:
-    """Give every agent `each` records at random; no record to two.
+    """Give every agent `each` records at random; no record goes to two agents.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-r"""The model: every agent's share of the records is private, all agents fit one x.
+r"""The model: agents with private records fit one logistic regression with weights x.
 
 .. math::
     \min_x \sum_i f_i(x), \qquad
@@ -25,17 +25,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Census:
-    """The model over agents.
+    """The logistic regression as a problem of agents.
 
     Attributes
     ----------
     x : cp.Variable, shape (d,)
-        Shared by all; starts at 0.
+        Weights that all agents share; starts at 0.
     each : int
-        b: public number of records of an agent.
+        Public number of records per agent, b.
     problem : dp.Problem
-        Agents ``agent 0``, ...; of agent k, ``features k`` and ``labels k`` are private, row by row
-        parts of one record, which is replaced. The data are given to ``plan.run``.
+        Problem of the agents ``agent 0``, .... Agent k's private data are ``features k`` and
+        ``labels k``, whose rows belong together as records; neighboring data sets differ by
+        replacing one record. The data are given to ``plan.run``.
     """
 
     x: cp.Variable
@@ -44,17 +45,17 @@ class Census:
 
     @property
     def agents(self) -> int:
-        """N."""
+        """The number of agents, N."""
         return len(self.problem.agents)
 
 
 def census(agents: int, each: int, size: int) -> Census:
-    """State the model; no data are needed for that.
+    """Build the problem; no data are needed for that.
 
     Parameters
     ----------
     agents, each, size : int
-        N, b and d.
+        Number of agents N, of records per agent b, and of features d.
     """
     x = cp.Variable(size, name="x")
     person = dp.Rows(1.0, relation="replace_one", clip_rows=True)
@@ -68,23 +69,24 @@ def census(agents: int, each: int, size: int) -> Census:
 
 
 def objective(parts: Sequence[Records], X: Floats) -> Floats:
-    """Sum of all agents' f_i at points ``X[..., :]``. Not private."""
+    """Return the sum of all agents' f_i at points ``X[..., :]``. Not private."""
     return len(parts) / 2 * (X**2).sum(axis=-1) + losses(parts, X)
 
 
 def gradients(parts: Sequence[Records], X: Floats) -> Floats:
-    """Gradient of f_i at ``X[i]``, shape (N, d). Not private."""
+    """Return the gradient of every f_i at ``X[i]``, shape (N, d). Not private."""
     return X + slopes(parts, X)
 
 
 def optimum(parts: Sequence[Records], labels: Sequence[Floats] | None = None) -> Floats:
-    """Minimizer of the sum, by Newton's method. Not private.
+    """Minimize the sum of all agents' f_i by Newton's method. Not private.
 
     Parameters
     ----------
     parts : sequence of Records
+        Records of each agent.
     labels : sequence of ndarray, optional
-        Instead of the records' own, with another coding.
+        Labels in another coding, used instead of the records' own.
 
     Raises
     ------
@@ -100,7 +102,7 @@ def optimum(parts: Sequence[Records], labels: Sequence[Floats] | None = None) ->
     Z = np.concatenate([z for z, _ in rows])
     share = np.concatenate([np.full(count, 1 / count) for _, count in rows]) / len(parts)
     x = np.zeros(Z.shape[1])
-    # The curvature is between 1 and 5/4: steps are short of the solution by little.
+    # The curvature is between 1 and 5/4, so that Newton's steps converge fast.
     for _ in range(100):
         p = expit(-Z @ x)
         gradient = x - (share * p) @ Z

@@ -28,24 +28,25 @@ _HEADERS = {
 def read_arrays(
     path: Path, needed: Sequence[str], optional: Sequence[str]
 ) -> dict[str, NDArray[Any]]:
-    """Read named arrays; others in the file are not looked at.
+    """Read named arrays of an .npz file; other arrays in it are not looked at.
 
     Parameters
     ----------
     path : Path
+        The file.
     needed, optional : sequence of str
-        Names of the arrays.
+        Names of the arrays that must, and that may, be in the file.
 
     Returns
     -------
     dict of ndarray
-        Of booleans, integers or floats: nothing in the file is executed, as no pickle is loaded.
+        Arrays of booleans, integers or floats. No pickle is loaded, so the file executes nothing.
 
     Raises
     ------
     DatasetError
-        If the file is no such file, is damaged, lacks an array, or has one of another type or
-        larger than it says.
+        If the file is no .npz file, is damaged, lacks an array, or has an array of another type or
+        of more data than its header states.
     """
     check_file(path, f"'{path}'", DatasetError, _REMEDY)
     try:
@@ -62,7 +63,7 @@ def read_arrays(
     except MemoryError:
         raise DatasetError(f"'{path}' is larger than memory. Use a part of it.") from None
     except Exception as error:
-        # Damage makes readers of archives and headers fail in many ways, and quote what is there.
+        # Damage makes readers of archives and headers fail in many ways, and quote private data.
         raise DatasetError(
             f"'{path}' is a damaged .npz file, or none ({type(error).__name__}). {_REMEDY}"
         ) from None
@@ -83,14 +84,14 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, name: st
         version = np.lib.format.read_magic(stream)
         header = _HEADERS[version]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of headers that old versions wrote
+            warnings.simplefilter("ignore")  # about headers that old versions of numpy wrote
             shape, fortran, kind = header(stream)
         if kind.kind not in "biuf":
             raise DatasetError(
                 f"'{path}' has {name} of type {kind.kind!r}, not of numbers; other objects are not "
                 f"read, since they could run code. {_REMEDY}"
             )
-        # What the header states is what there must be, before memory is taken for it.
+        # The stored size must equal the one the header states, before memory is taken for it.
         size = math.prod(shape) * kind.itemsize
         if any(n < 0 for n in shape) or not 0 <= info.file_size - size <= 2**16:
             raise ValueError("stated and actual size differ")

@@ -1,10 +1,10 @@
-"""Figures 5 and 6 of Ryu and Kim with noise scaled to records, for as many rounds: no guarantee.
+"""Figures 5 and 6 of Ryu and Kim with noise scaled to the records at hand: no guarantee.
 
-A study of its own, beside the honest one of `examples.ryu_kim_federated_learning`: noise is scaled
-to the records, as in the authors' code for FEMNIST, and totals are what the steps would cost if
-that were a sensitivity. docs/papers/ryu_kim.md says which setting comes from the text and which
-from the code. With ``--keep`` a run that was killed goes on where it was, with the same result, and
-what is found so far is in ``as_printed.json``, with the commit and the command.
+The study with a guarantee is `examples.ryu_kim_federated_learning`. Here noise is scaled to the
+largest effect of a record present, as in the authors' code for FEMNIST, and totals are what the
+steps would cost if this effect were a sensitivity. docs/papers/ryu_kim.md says which setting comes
+from the text and which from the code. With ``--keep`` a killed run resumes with the result of an
+uninterrupted run, and ``as_printed.json`` has the results so far, the commit and the command.
 
     python -m problems.logistic_regression.as_printed --plot out              # digits, 300 rounds
     python -m problems.logistic_regression.as_printed --full --data FOLDER --keep out     # T = 5000
@@ -42,22 +42,23 @@ def setting(dataset: Dataset, agents: int = 10) -> Setting:
     Parameters
     ----------
     dataset : Dataset
+        The records.
     agents : int
-        P, unless writers are agents.
+        Number of agents P, if writers are not the agents.
     """
     own = settings.setting(dataset, agents)
     return Setting(dataset, own.base.of(dataset), own.box, own.penalty)
 
 
 def curves(epsilons: Sequence[float], updates: Sequence[int]) -> list[Curve]:
-    """The lines of a figure, the one without noise last.
+    """Return the curves of a figure, the one without noise last.
 
     Parameters
     ----------
     epsilons : sequence of float
-        Per local update.
+        Budgets per local update.
     updates : sequence of int
-        E.
+        Numbers of local updates per round, E.
     """
     noisy = [
         Curve(noise, epsilon, e)
@@ -69,12 +70,14 @@ def curves(epsilons: Sequence[float], updates: Sequence[int]) -> list[Curve]:
 
 
 def table(own: Setting, found: Mapping[Curve, Trace]) -> str:
-    """Last rounds, with totals.
+    """Return a table of every curve's measurements in the last round, with total epsilons.
 
     Parameters
     ----------
     own : Setting
+        Records and their division.
     found : mapping of Curve to Trace
+        The measured curves.
     """
     lines = [
         f"{own.dataset.name}: {own.total} records, {len(own.parts)} agents, text and code: noise "
@@ -94,13 +97,16 @@ def table(own: Setting, found: Mapping[Curve, Trace]) -> str:
 
 
 def as_json(own: Setting, found: Mapping[Curve, Trace], command: str) -> dict[str, object]:
-    """Return the stored part of the traces.
+    """Return the content of ``as_printed.json``.
 
     Parameters
     ----------
     own : Setting
+        Records and their division.
     found : mapping of Curve to Trace
+        The measured curves.
     command : str
+        Command that started the study.
     """
     return {
         "command": command,
@@ -124,7 +130,7 @@ def as_json(own: Setting, found: Mapping[Curve, Trace], command: str) -> dict[st
 
 
 def from_json(stored: Mapping[str, object]) -> dict[Curve, Trace]:
-    """Read back what `as_json` stored."""
+    """Return the traces in the content that `as_json` made."""
     curves = stored["curves"]
     assert isinstance(curves, list)
     return {
@@ -136,7 +142,7 @@ def from_json(stored: Mapping[str, object]) -> dict[Curve, Trace]:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[Curve, Trace]:
-    """Run, or go on, print and draw."""
+    """Run or resume the study, print its table and draw its figure."""
     parser = argparse.ArgumentParser(prog=_COMMAND)
     parser.add_argument("--data", default="digits", help="as of ryu_kim_federated_learning")
     parser.add_argument("--full", action="store_true", help="all budgets and E, T = 5000")

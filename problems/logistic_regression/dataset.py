@@ -1,4 +1,4 @@
-"""Labeled images as arrays, with the public constants that everything private rests on."""
+"""Labeled images as arrays, with the public constants that sensitivities rest on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Records:
     labels : ndarray of int, shape (records,)
         Classes from 0.
     writer : ndarray of int, shape (records,), or None
-        Who wrote the record, numbered from 0.
+        Number of the record's writer, from 0; None if writers are not known.
     """
 
     features: Floats
@@ -57,25 +57,27 @@ class Records:
 
     @property
     def count(self) -> int:
-        """Number of records."""
+        """The number of records."""
         return self.features.shape[0]
 
     def take(self, which: Ints) -> Records:
-        """Some of the records, in the given order."""
+        """Return the records of these indices, in the given order."""
         writer = None if self.writer is None else self.writer[which]
         return Records(self.features[which], self.labels[which], writer)
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test records, and what is public about them.
+    """Training and test records, with their public constants.
 
     Attributes
     ----------
     name : str
+        Name of the data set in titles.
     train, test : Records
+        Training and test records.
     classes : int
-        Public: also classes without a record count.
+        Public number of classes, including classes without a record.
     bound : float
         Public bound of a record's l2 norm. The study clips longer records to it
         (``dp.Rows(bound, clip_rows=True)``); the norm of all-white pixels is ``sqrt(features)``.
@@ -111,7 +113,7 @@ class Dataset:
 
     @property
     def features(self) -> int:
-        """Number of features of a record."""
+        """The number of features of a record."""
         return self.train.features.shape[1]
 
     @property
@@ -120,20 +122,20 @@ class Dataset:
         return dp.Rows(self.bound, relation="add_or_remove_one", clip_rows=True)
 
     def clipped(self, records: Records) -> Records:
-        """Records as a model sees them, longer ones scaled down to the bound."""
+        """Return records as a model sees them, with norms above `bound` scaled down to it."""
         features = self.rows.enforced(records.features)
         assert features is not None  # only clip_rows=False refuses
         return replace(records, features=features)
 
     def one_hot(self, labels: Ints) -> Floats:
-        """Labels as rows of zeros with a single one, shape (records, classes)."""
+        """Return labels as rows of zeros with a single one, shape (records, classes)."""
         return np.eye(self.classes)[labels]
 
 
 def usual_bound(features: int) -> float:
-    """``sqrt(features) / 2``: the norm of an image whose mean squared pixel is a quarter.
+    """Return ``sqrt(features) / 2``, the norm of an image whose mean squared pixel is a quarter.
 
-    A constant of the format, chosen without the data: 4 for 8 x 8 pixels, 14 for 28 x 28.
+    It depends on the image size alone, not on the data: 4 for 8 x 8 pixels, 14 for 28 x 28.
     """
     return math.sqrt(features) / 2
 
@@ -144,14 +146,16 @@ def held_out(records: Records, share: float, seed: int) -> tuple[Records, Record
     Parameters
     ----------
     records : Records
+        Records to divide.
     share : float
         Share of the test records, between 0 and 1; each part keeps at least one record.
     seed : int
-        Public: the permutation does not depend on the data.
+        Public seed of the permutation, which does not depend on the data.
 
     Returns
     -------
     train, test : Records
+        The two parts.
 
     Raises
     ------

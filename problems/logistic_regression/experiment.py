@@ -1,6 +1,6 @@
-"""Runs of Ryu and Kim's comparison (section 6.2): methods, their costs, and their accuracy.
+"""Runs of Ryu and Kim's comparison (section 6.2): methods, with objective and test error.
 
-Budgets are stated per local update, as in the paper, or in total; either way a run carries the
+Budgets are stated per local update, as in the paper, or in total; either way a run's trace has the
 total guarantee of its plan.
 """
 
@@ -30,9 +30,9 @@ Noise = Literal["ObjG", "OutG", "OutG, paper", "DP-SGD"]
 
 _PAPER = "ryu_kim"
 DELTA = entry(_PAPER, "budgets").number("delta")
-# Of both data sets: 1 / sqrt(t).
+# Step size of both data sets: 1 / sqrt(t).
 SQRT_STEP = dp.steps.Sqrt()
-# Schedule (73) of the paper.
+# Penalty schedule (73) of the paper.
 MNIST_PENALTY, FEMNIST_PENALTY = (
     dp.penalties.Growing(rule.number("c_1"), rule.number("c_2"), rule.whole("T_c"))
     for rule in (entry(_PAPER, "schedule_MNIST"), entry(_PAPER, "schedule_FEMNIST"))
@@ -41,30 +41,32 @@ MNIST_PENALTY, FEMNIST_PENALTY = (
 
 @dataclass(frozen=True)
 class Method:
-    """One way to run linearized ADMM under noise, or gradient descent.
+    """A variant of linearized ADMM with noise, or of noisy gradient descent.
 
     Parameters
     ----------
     noise : {"ObjG", "OutG", "OutG, paper", "DP-SGD"}
-        ``ObjG``: noisy gradients. ``OutG``: noise on the result of the local step, sensitivity
-        derived, otherwise the same method. ``OutG, paper``: after the authors' code, not the text;
+        ``ObjG``: noisy gradients. ``OutG``: ObjG with its noise moved to the result of the local
+        step, with the sensitivity derived. ``OutG, paper``: after the authors' code, not the text;
         docs/papers/ryu_kim.md cites it and names the differences. It has twice the gradient's
-        sensitivity over ``penalty + 1 / step`` and, as Huang and Gong, the step size ``1 / n`` for
-        n entries of W. ``DP-SGD``: gradient descent along the sum of noisy gradients, of all
-        records in every round, since a plan counts no sampling; its steps are the plan's choice.
-        ``OutG`` with one update is DP-ADMM (Huang et al., 2020) with
-        noise that does not fall.
+        sensitivity over ``penalty + 1 / step`` and, as in Huang and Gong, the step size ``1 / n``
+        for n entries of W. ``DP-SGD``: gradient descent along the sum of agents' noisy gradients,
+        over all records in every round, since a plan counts no sampling; the plan chooses its
+        steps. ``OutG`` with one update is DP-ADMM (Huang et al., 2020) with noise that does not
+        fall.
     rounds, local_updates : int
-        T and E.
+        Number of rounds T, and of local updates per round E.
     release_epsilon : float, optional
         Budget per local update, at `DELTA`, by the classical calibration: the paper's noise.
     total_epsilon : float, optional
-        Total budget at `DELTA` instead, calibrated exactly. None of the two: no noise.
+        Total budget at `DELTA` instead, calibrated exactly. Without either budget there is no
+        noise.
     penalty : float or penalty rule
+        ADMM's penalty; not used by ``DP-SGD``.
     step : float or step rule
-        Not used by ``OutG, paper`` and ``DP-SGD``; nor is the penalty by the latter.
+        Step size of local updates; not used by ``OutG, paper`` and ``DP-SGD``.
     note : str
-        Added to the label.
+        Words added to the method's label.
     """
 
     noise: Noise = "ObjG"
@@ -77,7 +79,7 @@ class Method:
     note: str = ""
 
     def plan(self, study: LogisticRegression) -> dp.Plan:
-        """The plan of a study, with its total guarantee; no data are read.
+        """Plan the method for a study, with its total guarantee; no data are read.
 
         Raises
         ------
@@ -92,7 +94,7 @@ class Method:
         step, asserted = self.step, None
         if self.noise == "OutG, paper":
             step = dp.steps.Constant(1 / study.W.size)
-            # rho_t does not decrease and eta is constant, so round 1 has the largest.
+            # rho_t does not decrease and eta is constant, so round 1 has the largest sensitivity.
             epsilon = math.inf if self.release_epsilon is None else self.release_epsilon
             rho = as_penalty(self.penalty).resolved(epsilon).next(1, None, math.nan, math.nan)
             delta2 = worst_case(study.dataset, study.total, 2)
@@ -129,7 +131,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Score:
-    """Cost and test error of one model. Not private."""
+    """The objective ("cost") and test error of one model. Not private."""
 
     cost: float
     error: float
@@ -137,25 +139,27 @@ class Score:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One run, measured. Not private.
+    """The measurements of one run. Not private.
 
     Attributes
     ----------
     method : Method
+        The method that ran.
     seed : int
+        Seed of the run.
     guarantee : dp.Guarantee
         Guarantee of the run: all its releases together.
     rounds : ndarray of int
         Rounds with measurements.
     released, averaged : tuple of Score
-        In these rounds, of the mean of what the agents sent, and of its average over the rounds so
-        far.
+        Scores in `rounds` of the mean of the points that agents sent, and of the average of this
+        mean over the rounds so far.
     last, average : Score
-        Values at the last and at the averaged iterate that the run returned.
+        Scores of the last and of the averaged iterate that the run returned.
     reported : {"average", "last"}
         Iterate that the run reports.
     noise : ndarray
-        In these rounds, the expectation of the noise magnitude (32).
+        Expected noise magnitude (32) in `rounds`.
     """
 
     method: Method
@@ -171,12 +175,12 @@ class Trace:
 
     @property
     def label(self) -> str:
-        """Method and total guarantee."""
+        """The method and its total guarantee, as text."""
         return f"{self.method}: {total(self.guarantee)}"
 
 
 def total(guarantee: dp.Guarantee) -> str:
-    """The total guarantee in short."""
+    """Return the total guarantee as a short text."""
     if guarantee.kind == "none":
         return "no guarantee"
     mark = "" if guarantee.kind == "worst-case" else ", asserted"
@@ -184,14 +188,16 @@ def total(guarantee: dp.Guarantee) -> str:
 
 
 class _Watched(Serial):
-    """Agents in this process; what they send is scored in some rounds.
+    """Agents in this process, with scores of the points that they send in some rounds.
 
     Parameters
     ----------
     metrics : Metrics
+        Functions that score a point.
     shape : (int, int)
         Shape of W, all of which is shared.
     rounds : ndarray of int
+        Rounds to score.
     """
 
     def __init__(self, metrics: Metrics, shape: tuple[int, ...], rounds: Ints) -> None:
@@ -202,7 +208,7 @@ class _Watched(Serial):
         self.averaged: list[Score] = []
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """See `Serial`."""
+        """Call the agents as `Serial` does, and score the points that they send."""
         replies = super().map(method, *common, each=each)
         if method == "act":
             t = common[0]
@@ -223,16 +229,18 @@ def run(
     Parameters
     ----------
     study : LogisticRegression
-        With two agents or more.
+        The study, of two agents or more.
     method : Method
+        The method.
     seeds : sequence of int
+        Seeds of the runs.
     points : int
-        Number of rounds in which to measure.
+        Number of rounds with measurements.
 
     Returns
     -------
     list of Trace
-        One per seed.
+        Measurements of one run per seed.
 
     Raises
     ------
@@ -277,19 +285,21 @@ def run(
 
 
 def noise_magnitude(plan: dp.Plan, study: LogisticRegression, rounds: Ints) -> Floats:
-    """Expectation of (32): the mean absolute noise per entry, summed over agents and updates.
+    """Return the expectation of (32): mean absolute noise per entry, summed over agents, updates.
 
     Parameters
     ----------
     plan : dp.Plan
         Plan of a `Method`.
     study : LogisticRegression
+        The study that was planned.
     rounds : ndarray of int
+        Rounds of interest.
 
     Returns
     -------
     ndarray, shape of `rounds`
-        Zeros without noise.
+        The magnitudes; zeros without noise.
     """
     algorithm, noise = plan.algorithm, plan.agents[0].noise
     if noise is None or not isinstance(algorithm, dp.LinearizedADMM):

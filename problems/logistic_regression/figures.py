@@ -34,17 +34,19 @@ _NOT_PRIVATE = "computed on the records in the open: not private"
 
 @styled
 def comparison(columns: Mapping[float, Sequence[Sequence[Trace]]], title: str) -> Figure:
-    """Figures 5 and 6 of Ryu and Kim: noise magnitude, cost and test error against the round.
+    """Draw noise magnitude, cost and test error against the round, like Ryu and Kim's Figures 5, 6.
 
     Parameters
     ----------
     columns : mapping of float to sequences of traces
-        For each budget per local update, the traces of every method, one per seed.
+        Traces of every method, one per seed, by the budget per local update.
     title : str
+        Title of the figure.
 
     Returns
     -------
     Figure
+        The figure.
     """
     figure = Figure(figsize=(max(TWO_COLUMNS, 2.2 * len(columns)), 6.2))
     panels = figure.subplots(3, len(columns), sharex=True, sharey="row", squeeze=False)
@@ -75,17 +77,19 @@ def comparison(columns: Mapping[float, Sequence[Sequence[Trace]]], title: str) -
 
 @styled
 def as_printed(found: Mapping[Curve, Printed], title: str) -> Figure:
-    """Figures 5 and 6, from text and code: noise, cost and test error, and what columns cost.
+    """Draw Figures 5 and 6 after the paper's text and code, with every column's total epsilon.
 
     Parameters
     ----------
     found : mapping of Curve to printed.Trace
-        Every column shows one budget per local update, and the curve without noise.
+        Measured curves. A column shows one budget per local update, and the curve without noise.
     title : str
+        Title of the figure.
 
     Returns
     -------
     Figure
+        The figure.
     """
     budgets = sorted({own.epsilon for own in found if own.epsilon is not None})
     figure = Figure(figsize=(max(TWO_COLUMNS, 2.2 * len(budgets)), 6.4))
@@ -127,19 +131,21 @@ def as_printed(found: Mapping[Curve, Printed], title: str) -> Figure:
 def penalties(
     columns: Mapping[float, Sequence[Sequence[Trace]]], exact: Sequence[Trace], title: str
 ) -> Figure:
-    """Figure 7 of Ryu and Kim: test error against the round, by the penalty rho.
+    """Draw test error against the round for every penalty rho, like Figure 7 of Ryu and Kim.
 
     Parameters
     ----------
     columns : mapping of float to sequences of traces
-        For each budget per local update, the traces of every penalty, one per seed.
+        Traces of every penalty, one per seed, by the budget per local update.
     exact : sequence of traces
-        Without noise.
+        Traces without noise.
     title : str
+        Title of the figure.
 
     Returns
     -------
     Figure
+        The figure.
     """
     figure = Figure(figsize=(max(TWO_COLUMNS, 2.2 * len(columns)), 2.9))
     panels = figure.subplots(1, len(columns), sharex=True, sharey=True, squeeze=False)[0]
@@ -159,17 +165,19 @@ def penalties(
 
 @styled
 def divisions(columns: Mapping[str, Sequence[Sequence[Trace]]], title: str) -> Figure:
-    """Cost and test error against the round, one column for each division of the records.
+    """Draw cost and test error against the round, one column for each division of the records.
 
     Parameters
     ----------
     columns : mapping of str to sequences of traces
-        Traces as in `comparison`, by the name of the division.
+        Traces of every method, one per seed, by the name of the division.
     title : str
+        Title of the figure.
 
     Returns
     -------
     Figure
+        The figure.
     """
     figure = Figure(figsize=(max(TWO_COLUMNS, 2.2 * len(columns)), 4.4))
     panels = figure.subplots(2, len(columns), sharex=True, sharey="row", squeeze=False)
@@ -194,21 +202,23 @@ def divisions(columns: Mapping[str, Sequence[Sequence[Trace]]], title: str) -> F
 def alternatives(
     rows: Sequence[Sequence[Trace]], exact: Sequence[Trace], guessing: float, title: str
 ) -> Figure:
-    """Test errors of last and averaged iterates: dots are seeds, bars medians.
+    """Draw test errors of last and averaged iterates: dots are seeds, bars medians.
 
     Parameters
     ----------
     rows : sequence of sequences of traces
-        For each method, one trace per seed.
+        Traces of each method, one per seed.
     exact : sequence of traces
-        Without noise.
+        Traces without noise.
     guessing : float
         Test error without any data.
     title : str
+        Title of the figure.
 
     Returns
     -------
     Figure
+        The figure.
     """
     figure = Figure(figsize=(TWO_COLUMNS, 1.3 + 0.26 * len(rows)))
     axes = figure.subplots()

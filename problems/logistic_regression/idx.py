@@ -1,4 +1,4 @@
-"""The idx format of the MNIST files: a magic number, dimensions, bytes; plain or gzipped."""
+"""Reader and writer of MNIST's idx format: a magic number, dimensions, bytes; plain or gzipped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     Parameters
     ----------
     path : Path
-        Plain or gzipped, whatever its name.
+        The file, plain or gzipped, whatever its name.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def _read(stream: GzipFile | BytesIO, path: Path, packed: int) -> NDArray[np.uin
             f"{shape[:_MOST_DIMENSIONS]}, which no file of images or labels has: it is damaged. "
             "Download it again."
         )
-    # One more than stated, to notice what is left over; never what a gzipped file may claim.
+    # One byte more than stated, to notice excess data without unpacking all of a gzipped file.
     data = stream.read(stated + 1) if len(shape) == magic[3] else b""
     if len(shape) != magic[3] or len(data) != stated:
         held = f"more than {stated}" if len(data) > stated else f"{len(data)}"
@@ -75,15 +75,16 @@ def _read(stream: GzipFile | BytesIO, path: Path, packed: int) -> NDArray[np.uin
 
 
 def write_idx(path: Path, array: NDArray[np.integer], *, zipped: bool = False) -> None:
-    """Write unsigned bytes: two zero bytes, the type, the number of dimensions, these, the bytes.
+    """Write an array of unsigned bytes as an idx file.
 
     Parameters
     ----------
     path : Path
+        File to write.
     array : ndarray of int
-        Between 0 and 255.
+        Values between 0 and 255.
     zipped : bool
-        Whether to pack the file.
+        Whether to gzip the file.
     """
     head = struct.pack(f">BBBB{array.ndim}I", 0, 0, _UNSIGNED_BYTES, array.ndim, *array.shape)
     raw = head + array.astype(np.uint8).tobytes()

@@ -1,4 +1,4 @@
-"""Long runs as printed: kept in files after every measurement, and gone on with after a kill."""
+"""Long runs of the printed curves: saved after every measurement, and resumed after a kill."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ _EARLY, _EVERY = (1, 2, 5, 10, 15, 20), 25
 
 
 def traced(setting: Setting, curve: Curve, rounds: int, folder: Path | None = None) -> Trace:
-    """Run a curve up to some round, from where a file left it if there is one.
+    """Run a curve up to some round, resuming from its file if there is one.
 
     Parameters
     ----------
     setting : Setting
+        Records and their division.
     curve : Curve
+        The method.
     rounds : int
-        T.
+        Number of rounds, T.
     folder : Path, optional
-        Folder of the run's file, which is complete at any time; none if omitted.
+        Folder of the run's file, which is complete at any time. If omitted, nothing is saved.
 
     Returns
     -------
     Trace
-        Trace, equal to the last bit whether the run was interrupted or not.
+        Measurements, equal to the last bit whether the run was interrupted or not.
 
     Raises
     ------
@@ -63,7 +65,7 @@ def _is_measured(t: int, rounds: int) -> bool:
 
 
 def digest(setting: Setting) -> str:
-    """SHA-256 of the records and of who holds them."""
+    """Return the SHA-256 of the records and of their division among agents."""
     found = hashlib.sha256()
     dataset = setting.dataset
     for records in (dataset.train, dataset.test):

@@ -1,4 +1,4 @@
-"""The JSON files of the LEAF benchmark (Caldas et al.): records by user, in many files.
+"""Reader of the LEAF benchmark's JSON files (Caldas et al.), with records by user.
 
 Each file has ``users``, ``num_samples`` and ``user_data``, which maps a user to ``x`` (a list of
 flat images) and ``y`` (labels).
@@ -25,18 +25,19 @@ _EXPECTED = (
 
 
 def read_leaf(paths: Sequence[Path], writers: dict[str, int]) -> Records:
-    """Read the users of some files.
+    """Read the records of all users in some files.
 
     Parameters
     ----------
     paths : sequence of Path
+        The files.
     writers : dict of str to int
         Numbers of the users that are known already; new ones are added.
 
     Returns
     -------
     Records
-        Pixels as in the files: FEMNIST is written on white, which is 1.
+        Records with the files' pixel values: in FEMNIST, the white paper is 1.
 
     Raises
     ------
@@ -69,7 +70,7 @@ def read_leaf(paths: Sequence[Path], writers: dict[str, int]) -> Records:
 
 
 def _users(path: Path) -> list[tuple[str, list[Any], list[Any]]]:
-    """Users of a file with their images and labels."""
+    """Return the users of a file with their images and labels."""
     source = text(path, f"'{path}'", DatasetError, _EXPECTED)
     try:
         document = json.loads(source)

@@ -1,7 +1,8 @@
 """Made-up images in MNIST's size and official files, for a machine without MNIST.
 
-Scikit-learn's digits of 8 x 8 pixels, enlarged to 20 x 20, slightly turned, scaled and moved, with
-thicker or thinner strokes, in the middle of 28 x 28. Test images are made of other digits.
+Images are scikit-learn's digits of 8 x 8 pixels, enlarged to 20 x 20, slightly turned, scaled and
+moved, with thicker or thinner strokes, in the middle of 28 x 28. Training and test images are made
+from different digits.
 
     python -m problems.logistic_regression.made_up FOLDER        # 60,000 and 10,000, half a minute
 """
@@ -24,23 +25,26 @@ from .sources import bundled_digits
 _SIDE, _SMALL = 28, 8
 # Standard deviations of the angle in radians, of the size's logarithm, of the place in pixels.
 _TURN, _SCALE, _MOVE = 0.15, 0.08, 1.2
-# A pixel of 8 x 8 over one of 20 x 20.
+# Pixels of an original image per pixel of the image enlarged to 20 x 20.
 _RATIO = _SMALL / 20
 
 
 def made_up(images: Records, number: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Draw images and labels.
+    """Draw images of 28 x 28 pixels with their labels.
 
     Parameters
     ----------
     images : Records
-        Images of 8 x 8 pixels.
+        Images of 8 x 8 pixels to draw from.
     number, seed : int
+        Number of images, and seed of the draw.
 
     Returns
     -------
     images : ndarray of uint8, shape (number, 28, 28)
+        The images.
     labels : ndarray of uint8, shape (number,)
+        Their labels.
     """
     rng = np.random.default_rng(seed)
     which = rng.integers(images.count, size=number)
@@ -58,15 +62,16 @@ def made_up(images: Records, number: int, seed: int) -> tuple[NDArray[np.uint8],
 
 
 def write(where: Path, train: int, test: int, *, seed: int = 0) -> None:
-    """Write the four files of MNIST.
+    """Write made-up images and labels as MNIST's four files.
 
     Parameters
     ----------
     where : Path
         An existing folder.
     train, test : int
-        Numbers of images.
+        Numbers of training and of test images.
     seed : int
+        Seed of the draws.
     """
     known = held_out(bundled_digits(), 0.2, seed)
     for part, images, number in zip(("train", "t10k"), known, (train, test), strict=True):
@@ -76,7 +81,7 @@ def write(where: Path, train: int, test: int, *, seed: int = 0) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write them."""
+    """Write the files to the folder on the command line."""
     parser = argparse.ArgumentParser(prog="python -m problems.logistic_regression.made_up")
     parser.add_argument("folder", type=folder, help="for the four files")
     parser.add_argument("--train", type=count(), default=60_000)

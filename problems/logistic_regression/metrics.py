@@ -16,14 +16,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Metrics:
-    """Measurements of a study. Not private: never publish them for private records.
+    """Functions that measure models on a study's records. Never publish them for private records.
 
     Attributes
     ----------
     train : Records
         Records of all agents, clipped as the model sees them.
     test : Records
+        Test records.
     regularizer : float
+        Factor of ``|W|^2`` in the objective.
     """
 
     train: Records
@@ -32,18 +34,18 @@ class Metrics:
 
     @classmethod
     def of(cls, study: LogisticRegression) -> Metrics:
-        """Metrics of a study's agents together."""
+        """Return the metrics on the records of all agents of a study."""
         dataset = study.dataset
         used = dataset.train.take(np.concatenate(study.parts))
         return cls(dataset.clipped(used), dataset.test, study.regularizer)
 
     def cost(self, W: Floats) -> float:
-        """Mean loss of the training records plus the regularizer; W: (features, classes)."""
+        """Return the mean training loss plus the regularizer at W, shape (features, classes)."""
         scores = self.train.features @ W
         chosen = np.take_along_axis(scores, self.train.labels[:, None], axis=1)[:, 0]
         loss = np.mean(logsumexp(scores, axis=1) - chosen)
         return float(loss + self.regularizer * np.sum(W**2))
 
     def error(self, W: Floats) -> float:
-        """Share of the test records that are classified wrongly."""
+        """Return the share of test records that W classifies wrongly."""
         return float(np.mean(np.argmax(self.test.features @ W, axis=1) != self.test.labels))

@@ -1,4 +1,4 @@
-"""Numbers from files: whole labels, real features; values are never shown."""
+"""Checks of numbers from files, labels and features; messages never show values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_CLASSES = 2**31
 
 
 def whole_numbers(values: Any, named: str) -> NDArray[np.int64]:
-    """One integer per record, as int64.
+    """Return one integer per record, as int64.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def whole_numbers(values: Any, named: str) -> NDArray[np.int64]:
     Raises
     ------
     DatasetError
-        If they are something else: a fraction that is cut off would be another class.
+        If values are not whole numbers, one per record.
     """
     array = real_numbers(values, named)
     if array.ndim != 1:
@@ -44,12 +44,12 @@ def whole_numbers(values: Any, named: str) -> NDArray[np.int64]:
 
 
 def real_numbers(values: Any, named: str) -> NDArray[np.float64]:
-    """An array of floats, of any shape.
+    """Return the values as an array of floats, of any shape.
 
     Raises
     ------
     DatasetError
-        If some value is no real number, rows differ in length, or numbers are beyond the floats.
+        If some value is no real number, rows differ in length, or numbers overflow.
     """
     try:
         array = np.asarray(values)
@@ -66,5 +66,5 @@ def real_numbers(values: Any, named: str) -> NDArray[np.float64]:
 
 
 def flat(images: NDArray[Any]) -> NDArray[Any]:
-    """One row per image; anything without a pixel stays as it is, for `Records` to refuse."""
+    """Return one row per image; arrays without pixels stay unchanged, for `Records` to refuse."""
     return images.reshape(images.shape[0], -1) if images.ndim > 1 and images.size else images

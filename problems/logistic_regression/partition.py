@@ -1,7 +1,7 @@
-"""Division of records among agents. All divisions are functions of a public seed and of the labels.
+"""Divisions of records among agents, as functions of a public seed and of the labels or writers.
 
-Divisions by label or writer are what a study stages; that an agent holds so many records is public,
-as shapes are.
+Divisions by label or writer simulate agents that differ. An agent's number of records is public,
+like all shapes.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Partition:
         Share of the last class's records that remain if ``imbalanced``; class k of K keeps
         ``share ** (k / (K - 1))``.
     seed : int
-        Public.
+        Public seed of the division.
 
     Raises
     ------
     DatasetError
-        If an argument is none of these.
+        If an argument has another type or value.
     """
 
     kind: Kind = "iid"
@@ -74,7 +74,7 @@ class Partition:
             )
 
     def of(self, dataset: Dataset) -> tuple[Ints, ...]:
-        """Sorted indices of the training records of every agent; each has at least one.
+        """Return sorted indices of every agent's training records; each agent has at least one.
 
         Raises
         ------
@@ -137,7 +137,7 @@ def _thinned(labels: Ints, classes: int, share: float, rng: np.random.Generator)
 
 
 def _without_empty(parts: Sequence[Ints]) -> tuple[Ints, ...]:
-    """Agents without a record take one from the largest part."""
+    """Give every agent without a record one from the largest part."""
     if sum(part.size for part in parts) < len(parts):
         raise DatasetError(
             f"{len(parts)} agents cannot have a record each: there are "

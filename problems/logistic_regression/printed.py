@@ -1,6 +1,6 @@
-r"""Figures 5 and 6 of Ryu and Kim, from their text and their code, whatever that costs in total.
+r"""Figures 5 and 6 of Ryu and Kim, after their text and their code, whatever the total epsilon.
 
-In plain arrays: Algorithm 1 with (10), or with the paper's baseline (12), step sizes
+This runs, on plain arrays, Algorithm 1 with (10), or with the paper's baseline (12), step sizes
 :math:`1 / \sqrt t` and 1/n, schedule (73), a box, and in every local update Gaussian noise of
 variance :math:`2 \ln(1.25 / \bar\delta) (\bar\Delta / \bar\epsilon)^2`, where
 
@@ -8,12 +8,12 @@ variance :math:`2 \ln(1.25 / \bar\delta) (\bar\Delta / \bar\epsilon)^2`, where
   own records at its point, as the authors' code does for FEMNIST. The text takes the maximum over
   all data sets, and the code a bound for MNIST;
 * OutG, whose noise is on the result, takes :math:`2 \bar\Delta / (\rho_t + 1 / \eta_t)`. Its step
-  is 1/n after the code, and that of ObjG by the text ("OutG, text").
+  size is 1/n by the code, and ObjG's step size by the text ("OutG, text").
 
 docs/papers/ryu_kim.md cites the code and says of every setting where it comes from.
 
-Values measured on records are no bounds and reveal something themselves, so no curve here has a
-guarantee. Totals are what all T E updates would cost if it were one.
+A maximum over the records present is no sensitivity and depends on the data itself, so no curve
+here has a guarantee. Totals are what all T E updates would cost if it were a sensitivity.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ _BLOCK, _ROWS = 500, 100
 
 @dataclass(frozen=True)
 class Curve:
-    """A line of a figure.
+    """A curve of a figure: one method with its budget.
 
     Attributes
     ----------
     noise : {"ObjG", "OutG", "OutG, text"}
-        Of OutG, after the authors' code or the text.
+        Noise in the gradient, or on the result after the authors' code or after the text.
     epsilon : float or None
-        Per local update, at `DELTA`; None for no noise.
+        Budget per local update, at `DELTA`; None for no noise.
     updates : int
-        E.
+        Number of local updates per round, E.
     """
 
     noise: Noise
@@ -63,11 +63,14 @@ class Curve:
 
     @property
     def multiplier(self) -> float:
-        """Standard deviation of the noise over the sensitivity."""
+        """The standard deviation of the noise over the sensitivity."""
         return 0.0 if self.epsilon is None else classical_gaussian_multiplier(self.epsilon, DELTA)
 
     def totals(self, rounds: int) -> tuple[float, float]:
-        """Epsilon of all rounds at `DELTA`: by Theorem 4.9, and composed, if sensitivities held."""
+        """Return the total epsilons at `DELTA` by Theorem 4.9 and by exact composition.
+
+        Both take the measured maxima for sensitivities, which they are not.
+        """
         if self.epsilon is None:
             return math.inf, math.inf
         steps = rounds * self.updates
@@ -81,16 +84,18 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Who holds which records.
+    """Records with their division among agents, and the parameters of all curves.
 
     Attributes
     ----------
     dataset : Dataset
+        All records.
     parts : tuple of ndarray of int
-        Training records of every agent.
+        Indices of every agent's training records.
     box : float
-        u.
+        Bound u of the absolute value of W's entries.
     penalty : dp.penalties.Growing
+        Schedule of the penalty rho.
     seed : int
         Seed of the noise.
     """
@@ -103,20 +108,20 @@ class Setting:
 
     @property
     def total(self) -> int:
-        """I."""
+        """The number of all agents' records, I."""
         return sum(part.size for part in self.parts)
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Between two rounds; all that the next one needs.
+    """The state of a run between two rounds, all that the next round needs.
 
     Attributes
     ----------
     t : int
-        Rounds that are over.
+        Number of rounds that are over.
     last, sent, multipliers : ndarray, shape (P, features, classes)
-        Last local points, what was sent, and the multipliers.
+        Last local points, points that agents sent, and the multipliers.
     magnitude : float
         Noise magnitude of the last round, (32).
     """
@@ -129,27 +134,30 @@ class State:
 
 
 def start(setting: Setting) -> State:
-    """Zeros."""
+    """Return the state before round 1, all zeros."""
     zero = np.zeros((len(setting.parts), setting.dataset.features, setting.dataset.classes))
     return State(0, zero, zero, zero)
 
 
 def penalty(setting: Setting, curve: Curve, t: int) -> float:
-    """rho of a round; without noise that of the largest budget, 1."""
+    """Return rho of a round; a curve without noise takes the rho of the largest budget, 1."""
     rule = setting.penalty.resolved(1.0 if curve.epsilon is None else curve.epsilon)
     return rule.next(t, None, math.nan, math.nan)
 
 
 def advanced(setting: Setting, agents: tuple[Share, ...], curve: Curve, state: State) -> State:
-    """The next round. Noise depends on the seed and the round only, so that runs can be resumed.
+    """Run a round. Noise depends on the seed and the round only, so that runs can be resumed.
 
     Parameters
     ----------
     setting : Setting
+        Records and parameters.
     agents : tuple of Share
-        `shares` of the setting.
+        Records of each agent, `shares` of the setting.
     curve : Curve
+        The method.
     state : State
+        State before the round.
     """
     t = state.t + 1
     rng = np.random.default_rng([setting.seed, t])
@@ -178,11 +186,12 @@ def advanced(setting: Setting, agents: tuple[Share, ...], curve: Curve, state: S
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """Records of an agent.
+    """The records of an agent.
 
     Attributes
     ----------
     records : Records
+        The clipped records.
     squares : ndarray, shape (records,)
         Squared norms of the features.
     """
@@ -192,21 +201,23 @@ class Share:
 
 
 def shares(setting: Setting) -> tuple[Share, ...]:
-    """Return the agents' records, clipped as in the honest study."""
+    """Return the agents' records, clipped to the data set's bound."""
     train = setting.dataset.train
     each = (setting.dataset.clipped(train.take(part)) for part in setting.parts)
     return tuple(Share(own, np.einsum("ij,ij->i", own.features, own.features)) for own in each)
 
 
 def measured(share: Share, W: Floats, total: int) -> tuple[Floats, float]:
-    """The gradient of (30), and the maximum of (31) over the records. Not private.
+    """Return the gradient of (30), and the maximum of (31) over the records. Not private.
 
     Parameters
     ----------
     share : Share
+        Records of the agent.
     W : ndarray, shape (features, classes)
+        Point of the gradient.
     total : int
-        I.
+        Number of all agents' records, I.
     """
     gradient, largest, records = np.zeros_like(W), 0.0, share.records
     scores = np.empty((_BLOCK, W.shape[1]))
@@ -227,14 +238,14 @@ def measured(share: Share, W: Floats, total: int) -> tuple[Floats, float]:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """A curve, run so far. Not private.
+    """The measurements of a curve's run so far. Not private.
 
     Attributes
     ----------
     rounds : ndarray of int
         Rounds with measurements.
     magnitude, cost, error : ndarray
-        There: (32), and cost and test error of the mean of what was sent.
+        Noise magnitude (32) in `rounds`, and cost and test error of the mean of the sent points.
     """
 
     rounds: Ints
@@ -249,20 +260,22 @@ class Trace:
 
 
 def scored(metrics: Metrics, state: State) -> Floats:
-    """A row for `Trace.of`."""
+    """Return a row for `Trace.of`: the measurements of a state."""
     W = state.sent.mean(axis=0)
     return np.array([state.t, state.magnitude, metrics.cost(W), metrics.error(W)])
 
 
 def run(setting: Setting, curve: Curve, rounds: int, begun: State | None = None) -> Iterator[State]:
-    """States after every round that is missing, up to `rounds`.
+    """Yield the state after every round that is missing, up to round `rounds`.
 
     Parameters
     ----------
     setting : Setting
+        Records and parameters.
     curve : Curve
+        The method.
     rounds : int
-        T.
+        Number of rounds, T.
     begun : State, optional
         State to resume from; the start if omitted.
     """

@@ -1,7 +1,7 @@
-r"""Effect of one record on the gradient of (30): in closed form, and as the papers measure it.
+r"""The effect of one record on the gradient of (30): its bound, and as Ryu and Kim measure it.
 
 The contribution of a record :math:`(x, y)` is :math:`x (s - y)' / I` with the softmax s of its
-scores. It is an outer product, so that its norms are products, and
+scores. It is an outer product, so that its norm is the product of the norms of x and s - y, and
 :math:`\|s - y\|_1 \le 2`, :math:`\|s - y\|_2 \le \sqrt 2` for every s.
 """
 
@@ -19,15 +19,16 @@ Floats = NDArray[np.float64]
 
 
 def worst_case(dataset: Dataset, total: int, p: int) -> float:
-    """Largest lp change of an agent's gradient when a record is added or removed.
+    """Bound the lp change of an agent's gradient when a record is added or removed.
 
     Parameters
     ----------
     dataset : Dataset
-        Its `bound` of a record's l2 norm and its number of features are used, no record.
+        Source of the bound of a record's l2 norm and of the number of features; no record is used.
     total : int
         Public number of all records, I.
     p : {1, 2}
+        Norm of the change.
 
     Returns
     -------
@@ -40,17 +41,21 @@ def worst_case(dataset: Dataset, total: int, p: int) -> float:
 
 
 def over_the_data(records: Records, one_hot: Floats, W: Floats, total: int) -> float:
-    """The maximum of (31) over the agent's own records, as in the code of Ryu and Kim. Not private.
+    """Return the maximum of (31) over an agent's records, as the code of Ryu and Kim does.
 
-    No bound: it is smaller than `worst_case`, and differs between neighboring data, so that noise
-    scaled to it tells whether a record is there.
+    It is not private and no sensitivity: it is at most `worst_case`, and differs between
+    neighboring data, so that noise scaled to it tells whether a record is there.
 
     Parameters
     ----------
     records : Records
+        Records of the agent.
     one_hot : ndarray, shape (records, classes)
+        Labels of the records.
     W : ndarray, shape (features, classes)
+        Point of the gradient.
     total : int
+        Number of all records, I.
 
     Returns
     -------

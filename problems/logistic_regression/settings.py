@@ -1,4 +1,4 @@
-"""Settings that Ryu and Kim fix for a data set, in the printed and the honest study."""
+"""Settings that Ryu and Kim fix for a data set, in studies with and without a guarantee."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BOX = entry("ryu_kim", "box")
 
 @dataclass(frozen=True)
 class Setting:
-    """Box, schedule of the penalty, and division of the records."""
+    """The bound of W's entries, the schedule of the penalty, and the division of the records."""
 
     box: float
     penalty: dp.penalties.Growing
@@ -24,13 +24,14 @@ class Setting:
 
 
 def setting(dataset: Dataset, agents: int) -> Setting:
-    """The paper's settings of MNIST and FEMNIST; those of FEMNIST for anything else.
+    """Return the paper's settings of MNIST; for other data sets, the settings of FEMNIST.
 
     Parameters
     ----------
     dataset : Dataset
+        The records.
     agents : int
-        P, unless writers are agents.
+        Number of agents P, if writers are not the agents.
     """
     if dataset.train.writer is not None:
         return Setting(_BOX.number("FEMNIST"), FEMNIST_PENALTY, Partition("writer", None))

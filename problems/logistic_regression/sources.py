@@ -1,4 +1,4 @@
-"""Sources of data sets: bundled, MNIST's files, LEAF's files, or arrays in one file."""
+"""Sources of data sets: scikit-learn's digits, MNIST's or LEAF's files, or arrays in one file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_dataset(
     Parameters
     ----------
     source : str or Path
-        One of
+        Name or path of the source, one of
 
         * ``"digits"``: 1797 images of 8 x 8 pixels that scikit-learn bundles;
         * a folder with the four idx files of MNIST, plain or gzipped;
@@ -51,11 +51,12 @@ def read_dataset(
     Returns
     -------
     Dataset
+        Training and test records.
 
     Raises
     ------
     DatasetError
-        If there is no such source or it is broken.
+        If the source does not exist or is broken.
     """
     path = Path(source)
     if source == "digits":
@@ -80,7 +81,7 @@ def read_dataset(
 
 
 def bundled_digits() -> Records:
-    """Scikit-learn's images of 8 x 8 pixels.
+    """Return scikit-learn's digits, images of 8 x 8 pixels.
 
     Raises
     ------

@@ -25,17 +25,19 @@ class LogisticRegression:
     Attributes
     ----------
     dataset : Dataset
+        All records.
     parts : tuple of ndarray of int
-        Training records of every agent.
+        Indices of every agent's training records.
     W : cp.Variable, shape (features, classes)
-        Shared by all agents, with entries in ``[-box, box]``.
+        Weights shared by all agents, with entries in ``[-box, box]``.
     total : int
         Public number of all agents' records; every method's objective is divided by it.
     regularizer : float
+        Factor of ``|W|^2`` in the objective of all agents together.
     problem : dp.Problem
-        Agents ``agent 0``, ...; of agent k, ``features k`` and ``labels k`` are private, row by
-        row parts of one record, which is added or removed. Features longer than
-        ``dataset.bound`` are clipped.
+        Problem of the agents ``agent 0``, .... Agent k's private data are ``features k`` and
+        ``labels k``, whose rows belong together as records; neighboring data sets differ by adding
+        or removing one record. Features of l2 norm above ``dataset.bound`` are clipped.
     """
 
     dataset: Dataset
@@ -49,21 +51,23 @@ class LogisticRegression:
 def logistic_regression(
     dataset: Dataset, parts: Sequence[Ints], *, box: float = 1.0, regularizer: float = 0.0
 ) -> LogisticRegression:
-    """State the model.
+    """Build the problem of agents with given records.
 
     Parameters
     ----------
     dataset : Dataset
+        All records.
     parts : sequence of ndarray of int
-        Training records of every agent, see `Partition`.
+        Indices of every agent's training records, see `Partition`.
     box : float
-        u: every entry of W lies between -u and u. Ryu and Kim: 0.1 for MNIST, 1 for FEMNIST.
+        Bound u: every entry of W lies between -u and u. Ryu and Kim: 0.1 for MNIST, 1 for FEMNIST.
     regularizer : float
-        r >= 0 adds ``r |W|^2`` to the objective of all agents together.
+        Factor r >= 0; ``r |W|^2`` is added to the objective of all agents together.
 
     Returns
     -------
     LogisticRegression
+        The problem with its records.
 
     Raises
     ------
