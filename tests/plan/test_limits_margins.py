@@ -246,7 +246,7 @@ def test_the_probability_is_divided_over_all_rows():
 def test_many_rows_that_meet_little_noise_share_one_set():
     x = cp.Variable(2, name="x")
     d = dp.Private(np.zeros(2), name="d", adjacency=dp.Within(0.1))
-    angles = 0.1 + np.linspace(0, 2 * np.pi, 2000, endpoint=False)
+    angles = 0.1 + np.linspace(0, 2 * np.pi, 200, endpoint=False)
     H = np.column_stack([np.cos(angles), np.sin(angles)])
     agent = dp.Agent(cp.Minimize(cp.sum(x)), [H @ (x - d) <= 1], name="a")
     plan = dp.Problem([agent]).plan(
