@@ -158,25 +158,28 @@ def test_a_part_is_what_the_sum_needs_over_the_root_of_the_honest(parties, data)
 NEEDED = [(3.0, 1.0), (2.0, 4.0)]
 
 
-@pytest.mark.parametrize("width", [None, 2.0**-9])
+@pytest.mark.parametrize("factor", [1.0, 1e-6])
 @pytest.mark.parametrize("least", [1.0, 0.01])
 @pytest.mark.parametrize("size", [1, 1000])
-def test_a_part_is_as_large_as_the_agent_needs_that_needs_most_with_rounding(width, least, size):
-    part = split_noise(NEEDED, 5, 1, size, width, least)
-    assert math.log2(part.width).is_integer() and width in (None, part.width)
-    assert part.scale * least >= LEAST * part.width
-    sums = [multiplier * (move + part.width * math.sqrt(size)) for multiplier, move in NEEDED]
-    assert part.scale * 2 == part.together == pytest.approx(max(sums), rel=1e-12)
-    if width is None:
-        assert part.width <= grid_for(4.0, size, 2, 2.0).width
-        # A grid that is four times as coarse is too coarse, for rounding or for the last release.
-        coarse = 4 * part.width
-        assert coarse * LEAST > least * part.scale or coarse > grid_for(4.0, size, 2, 2.0).width
+def test_a_part_is_as_large_as_the_agent_needs_that_needs_most_with_rounding(factor, least, size):
+    """Of little noise the grid is as fine as the noise of the last release wants it."""
+    needed = [(factor * multiplier, move) for multiplier, move in NEEDED]
+    usual = grid_for(4.0, size, 2, 2.0 * factor).width
+    for width in (None, usual / 2**14):
+        part = split_noise(needed, 5, 1, size, width, least)
+        assert math.log2(part.width).is_integer() and width in (None, part.width)
+        assert part.scale * least >= LEAST * part.width
+        sums = [multiplier * (move + part.width * math.sqrt(size)) for multiplier, move in needed]
+        assert part.scale * 2 == part.together == pytest.approx(max(sums), rel=1e-12)
+        if width is None:
+            coarse = 4 * part.width
+            assert part.width <= usual < coarse or coarse * LEAST > least * part.scale
+    whole = split_noise(needed, 5, 1, size, None)
+    assert whole == split_noise(needed, 5, 1, size, None, 1.0)
 
 
 def test_a_width_that_the_last_release_does_not_allow_is_refused():
     split_noise(NEEDED, 5, 1, 4, 0.25, 0.6)
-    assert split_noise(NEEDED, 5, 1, 4, None) == split_noise(NEEDED, 5, 1, 4, None, 1.0)
     with pytest.raises(dp.PrivacyError, match=r"resolution=2\.0\*\*-1000"):
         SplitNoise(5, 1, 1.0, 0.0)
     with pytest.raises(dp.PrivacyError, match="resolution"):
