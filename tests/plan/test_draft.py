@@ -43,6 +43,20 @@ def test_a_complete_request_needs_no_defaults(release):
     assert plan.guarantee == same.guarantee and plan.agents[0].noise == same.agents[0].noise
 
 
+@pytest.mark.parametrize("release", ["once", "each_step"])
+def test_a_plan_names_the_request_of_each_agent(release):
+    made, request = complete(release)
+    plan = make_terms(Terms, made, request)
+    for agent, asked in zip(plan.agents, request.agents, strict=True):
+        assert agent.request.multiplier == asked.multiplier
+        assert agent.request.estimates == asked.estimates
+        assert (agent.request.once is None) == (asked.once is None) == (release != "once")
+        if asked.once is not None:
+            assert agent.request.once.kind == asked.once.kind
+    again = make_terms(Terms, made, replace(request, agents=[a.request for a in plan.agents]))
+    assert again.fingerprint == plan.fingerprint and again.guarantee == plan.guarantee
+
+
 def test_less_noise_than_the_budget_allows_is_refused():
     made, request = complete()
     half = [replace(agent, multiplier=agent.multiplier / 2) for agent in request.agents]
