@@ -123,7 +123,7 @@ class AgentPlan:
 
     @property
     def request(self) -> AgentRequest:
-        """Part of the plan's request for this agent, from which the other numbers are derived."""
+        """Part of the plan's request for this agent; its other numbers follow from this part."""
         noise, statistic = self.noise, self.publication
         return AgentRequest(
             multiplier=None if noise is None else noise.requested,

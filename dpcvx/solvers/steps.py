@@ -271,7 +271,7 @@ class ProximalStep:
         return self.projector(self.center - g / self.D, self.D, 1.0)
 
     def within(self, g: Array, reach: float) -> Projection:
-        """Return the step for gradient g; it projects a point moved to `reach` of the anchor."""
+        """Return the step for gradient g, projecting a point within `reach` of the anchor."""
         return self.projector(self._near(g, reach), self.D)
 
     def steady(self, g: Array, reach: float) -> Array:

@@ -1,4 +1,4 @@
-"""Runs of the study, measured. Not private but for the guarantees."""
+"""Runs of the study, with measurements. Only the guarantees are private."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from .tuning import SEEDS, Arrays, tuned
 Floats = NDArray[np.float64]
 
 _PAPER = "ou_wang_liu_lu"
-# Of the paper.
+# Parameters of DPP2 in the paper.
 ALPHA, BETA, RHO = (entry(_PAPER, "DPP2").number(name) for name in ("alpha", "beta", "rho"))
 PARAMETERS = Parameters(ALPHA, BETA, RHO)
 
 
 @dataclass(frozen=True)
 class Scales:
-    """Step size of DPP2 in a figure of the paper, and its noise in round 0 at u = 1."""
+    """DPP2's step size alpha in a figure of the paper, and its noise scales in round 0 at u = 1."""
 
     alpha: float
     u_w: float
@@ -47,23 +47,23 @@ FIGURE_3 = Scales(
 )
 # How much agents differ, from 0 to 1: the paper does not say.
 HETEROGENEITY = entry(_PAPER, "records").number("heterogeneity")
-# The paper's decay where scales differ.
+# The paper's decay r in Figure 2, whose curves differ in the scale u.
 DECAY = entry(_PAPER, "figure_2").number("r")
 _SIZES, _NETWORK = entry(_PAPER, "sizes"), entry(_PAPER, "network")
 
 
 @dataclass(frozen=True)
 class Size:
-    """Size of the problem.
+    """The size of the problem.
 
     Attributes
     ----------
     agents, each, size : int
-        N, m and d.
+        Number of agents N, of records per agent m, and of entries of x, d.
     edges : int or None
         Number of edges of the network; None for any number.
     radius : float
-        Distance of neighbors in the unit square.
+        Distance below which agents, points in the unit square, are neighbors.
     """
 
     agents: int = _SIZES.whole("N")
@@ -75,13 +75,16 @@ class Size:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """A problem with its records, of one seed.
+    """A problem with records that were drawn with one seed.
 
     Attributes
     ----------
     study : Classification
+        The problem.
     network : dp.networks.Network
+        Network of the agents.
     measures : Measures
+        The records, with functions that measure points on them.
     """
 
     study: Classification
@@ -91,7 +94,7 @@ class Setting:
 
 @lru_cache(maxsize=8)
 def setting(size: Size, seed: int) -> Setting:
-    """The network is the same for all seeds, the records are not."""
+    """Draw a setting; the seed changes the records, but not the network."""
     shares = made_shares(size.agents, size.each, size.size, heterogeneity=HETEROGENEITY, seed=seed)
     study = classification(size.agents, size.each, size.size, bound=shares.bound)
     network = geometric_network(size.agents, size.radius, edges=size.edges)
@@ -100,14 +103,14 @@ def setting(size: Size, seed: int) -> Setting:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One run. The gaps are not private.
+    """The measurements of one run. The gaps are not private.
 
     Attributes
     ----------
     epsilon, delta : float
-        Total for all values that an agent releases in the run; infinite without noise.
+        Total for all values that an agent releases in the run; epsilon is infinite without noise.
     gap : ndarray, shape (K + 2,)
-        (31) at the start, and of what the agents report after every round.
+        Gap (31) at the start, and at the points that agents report after every round.
     """
 
     epsilon: float
@@ -152,9 +155,9 @@ class Curve:
     Attributes
     ----------
     decay, scale : float
-        r and u; if one is 0 there is no noise.
+        Factor r of the noise from round to round, and its scale u; if one is 0 there is no noise.
     rounds : int
-        K + 1.
+        Number of rounds, K + 1.
     """
 
     decay: float
@@ -167,7 +170,7 @@ class Curve:
         return self.decay == 0 or self.scale == 0
 
     def mechanism(self, study: Classification) -> dp.Laplace | None:
-        """Noise in proportion to what it has to cover, which grows to its limit in some rounds."""
+        """Return noise proportional to the sensitivity, which grows to its limit in some rounds."""
         if self.silent:
             return None
         limit = np.sqrt(study.x.size) * study.sensitivity / (1 - ALPHA * study.smoothness)
@@ -182,13 +185,14 @@ class Curve:
     def epsilons(
         self, study: Classification, smoothness: float | None = None, scales: Scales = FIGURE_1
     ) -> tuple[float, float]:
-        """Totals of scales u r^k: by Theorem 3, and corrected; infinite without noise.
+        """Return the total epsilons of noise u r^k by Theorem 3, and corrected; infinite if silent.
 
         Parameters
         ----------
         study : Classification
+            The problem.
         smoothness : float, optional
-            M, if another than the bound for all data.
+            Smoothness constant M; the bound for all data if omitted.
         scales : Scales
             Noise scales of the figure.
         """
@@ -200,7 +204,7 @@ class Curve:
     def schedule(
         self, study: Classification, smoothness: float | None = None, scales: Scales = FIGURE_1
     ) -> Schedule:
-        """Return what the totals depend on; arguments as for `epsilons`."""
+        """Return the messages and noise scales that `epsilons` prices; it has these arguments."""
         return Schedule(
             self.rounds, study.x.size, scales.alpha,
             study.smoothness if smoothness is None else smoothness,
@@ -209,12 +213,12 @@ class Curve:
 
 
 def paper_method(network: dp.networks.Network, damping: float = 0.0, eta: float = 0.5) -> dp.DPP2:
-    """DPP2 with the parameters of the paper's Figures 1 and 2."""
+    """Return DPP2 with the parameters of the paper's Figures 1 and 2."""
     return dp.DPP2(network, ALPHA, BETA, RHO, eta, damping, returned="last")
 
 
 def violated(own: Setting) -> list[str]:
-    """Conditions (24) to (27) that the paper's parameters violate on a network, in words."""
+    """Return the conditions that the paper's parameters violate on a network, as sentences."""
     return violations(matrix_of(own.network), own.study.smoothness, PARAMETERS)
 
 
@@ -223,14 +227,16 @@ def violated(own: Setting) -> list[str]:
 
 @dataclass(frozen=True)
 class Contest:
-    """A method at a total guarantee.
+    """A method with its parameters for a total guarantee.
 
     Attributes
     ----------
     method : Method
+        The method.
     choice : Choice
+        Its tuned parameters.
     epsilon : float
-        With the method's delta.
+        Total epsilon at the method's delta.
     """
 
     method: Method
@@ -248,7 +254,7 @@ class Contest:
 
 
 def chosen(method: Method, epsilon: float, size: Size) -> tuple[Choice, float]:
-    """The best of the grid on records that are drawn with `SEEDS`, and its gap there."""
+    """Return the best parameters on records that are drawn with `SEEDS`, and their mean gap."""
     problems = [
         Arrays.of(own.study, own.measures.parts, own.network)
         for own in (setting(size, seed) for seed in SEEDS)
@@ -257,7 +263,7 @@ def chosen(method: Method, epsilon: float, size: Size) -> tuple[Choice, float]:
 
 
 def run_one(job: tuple[Curve | Contest, Size, int]) -> Trace:
-    """One run, wherever that is done."""
+    """Run a curve or contest for a size and seed; a pool of processes can call this function."""
     what, size, seed = job
     return what.run(size, seed)
 
@@ -267,7 +273,7 @@ def run_one(job: tuple[Curve | Contest, Size, int]) -> Trace:
 
 @dataclass(frozen=True)
 class _Overheard(dp.DPP2):
-    """Keeps what agents send first in every round."""
+    """DPP2 that keeps the first messages of all agents in every round."""
 
     heard: list[Floats] = field(default_factory=list, compare=False, repr=False)
 
@@ -278,18 +284,20 @@ class _Overheard(dp.DPP2):
 
 @dataclass(frozen=True, eq=False)
 class Eavesdropping:
-    """Root mean squares over agents and entries, each of shape (K + 1,).
+    """Root mean squares over agents and entries by round, each of shape (K + 1,).
+
+    Agents send y, which merges the noisy point x + w with earlier ones by a factor eta.
 
     Attributes
     ----------
     merged : ndarray
-        y - (x + w): what merging adds.
+        Root mean square of y - (x + w), the change by merging.
     recovered : ndarray
-        Part of that which remains in the eavesdropper's x + w.
+        Root mean square of the error of an eavesdropper's x + w.
     noise : ndarray
-        w: all that hides x.
+        Root mean square of w, the only protection of x.
     length : ndarray
-        Length of x.
+        Root mean square of x.
     """
 
     merged: Floats
@@ -299,7 +307,7 @@ class Eavesdropping:
 
 
 def eavesdrop(curve: Curve, size: Size, seed: int, eta: float = 0.5) -> Eavesdropping:
-    """Recover x + w from y alone: it is ``y_k - y_(k-1)`` plus eta times the one before."""
+    """Recover x + w from y alone, as ``y_k - y_(k-1)`` plus eta times the x + w before."""
     own = setting(size, seed)
     method = _Overheard(own.network, ALPHA, BETA, RHO, eta, returned="last")
     plan = own.study.problem.plan(method, mechanism=curve.mechanism(own.study), rounds=curve.rounds)
@@ -323,7 +331,7 @@ def eavesdrop(curve: Curve, size: Size, seed: int, eta: float = 0.5) -> Eavesdro
 
 
 def _secret_points(own: Setting, sent: Floats) -> Floats:
-    """x of every round, with the records at hand."""
+    """Recompute the agents' secret points x of every round from messages and records."""
     P = matrix_of(own.network)
     x = np.zeros_like(sent[0, :, 0])
     q, found = x, []
@@ -340,16 +348,17 @@ def _secret_points(own: Setting, sent: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Damping:
-    """Damping of disagreement without noise.
+    """The effect of damping on disagreement without noise.
 
     Attributes
     ----------
     rates : dict of (float, float) to float
         Factor of disagreement per round, by curvature and damping.
     dampings : tuple of float
+        The two values of the damping in `gaps`.
     gaps : ndarray, shape (2, K + 2)
-        By damping, of quadratics whose sum is strongly convex, as Theorem 2 asks for, and some of
-        which are not.
+        Gaps by damping and round for quadratics that are not all convex, but whose sum is strongly
+        convex, as Theorem 2 asks for.
     """
 
     rates: dict[tuple[float, float], float]
@@ -358,7 +367,7 @@ class Damping:
 
 
 def damping_of(size: Size, rounds: int, strength: float = 5.0) -> Damping:
-    """Rates on the study's network, and a counterexample to Theorem 2 with three agents.
+    """Compute rates on the study's network, and a counterexample to Theorem 2 with three agents.
 
     Curvatures are 0, and the least and largest that the study's objectives may have.
     """
@@ -386,6 +395,6 @@ def damping_of(size: Size, rounds: int, strength: float = 5.0) -> Damping:
 
 
 def spread(traces: Sequence[Trace]) -> tuple[float, float, float]:
-    """Mean, least and largest gap at the end."""
+    """Return the mean, least and largest of the runs' last gaps."""
     ends = np.array([trace.end for trace in traces])
     return float(ends.mean()), float(ends.min()), float(ends.max())

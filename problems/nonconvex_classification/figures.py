@@ -17,9 +17,9 @@ from .methods import DELTA, Method
 Floats = NDArray[np.float64]
 
 _NOT_PRIVATE = "gaps are computed on the records in the open: not private"
-# From here on nobody should call it protection.
+# Least epsilon that figures mark as no protection.
 NO_PROTECTION = 50.0
-# Of gaps that are nothing but rounding errors.
+# Level of gaps and messages below which they are rounding errors.
 _LEAST = 1e-16
 # Okabe and Ito's colors: one per method, Gaussian noise with open marks and broken lines.
 _STYLES = {
@@ -35,7 +35,7 @@ _STYLES = {
 
 
 def total(epsilon: float) -> str:
-    """An epsilon with what it is worth."""
+    """Return a total epsilon as text, marked if it is no protection."""
     if np.isinf(epsilon):
         return "no noise, no guarantee"
     few = f"epsilon = {epsilon:.3g}"
@@ -44,13 +44,14 @@ def total(epsilon: float) -> str:
 
 @styled
 def rounds(curves: Mapping[str, Mapping[str, Trace]], title: str) -> Figure:
-    """Figures 1 and 2: gap against the round, with the total epsilon of every curve.
+    """Draw gaps against the round with every curve's total epsilon, like Figures 1 and 2.
 
     Parameters
     ----------
     curves : mapping of str to mapping of str to Trace
-        By panel and curve.
+        Runs by title of the panel and label of the curve.
     title : str
+        Title of the figure.
     """
     figure = Figure(figsize=(TWO_COLUMNS, 4.0))
     panels = figure.subplots(1, len(curves), sharey=True, squeeze=False)[0]
@@ -63,7 +64,7 @@ def rounds(curves: Mapping[str, Mapping[str, Trace]], title: str) -> Figure:
             )  # fmt: skip
         axes.set(title=name, yscale="log")
         whole_rounds(axes)
-        # Below, where it hides nothing.
+        # Below the panel, where the legend hides no curve.
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))
     panels[0].set_ylabel("gap (31) of the agents' points")
     figure.suptitle(f"{title}\nepsilon: of the whole run; {_NOT_PRIVATE}")
@@ -72,16 +73,16 @@ def rounds(curves: Mapping[str, Mapping[str, Trace]], title: str) -> Figure:
 
 @styled
 def decays(found: Mapping[str, Mapping[float, Trace]], rounds: int) -> Figure:
-    """Gap after K rounds by the decay r, and the total epsilon beside it.
+    """Draw the gap after K rounds against the decay r, and the total epsilon beside it.
 
-    Not Figure 3 of the paper, which has other decays, another measure, and DiaDSP.
+    Figure 3 of the paper differs: it has other decays, another measure, and DiaDSP.
 
     Parameters
     ----------
     found : mapping of str to mapping of float to Trace
-        By method and decay.
+        Runs by method and decay.
     rounds : int
-        K.
+        Number of rounds, K.
     """
     figure = Figure(figsize=(TWO_COLUMNS, 3.0))
     left, right = figure.subplots(1, 2)
@@ -114,7 +115,7 @@ def contests(
     noiseless: float,
     title: str,
 ) -> Figure:
-    """Final gaps against the total epsilon, the same for all methods.
+    """Draw final gaps against the total epsilon, equal for all methods.
 
     Parameters
     ----------
@@ -125,6 +126,7 @@ def contests(
     noiseless : float
         Gap of DPP2 without noise.
     title : str
+        Title of the figure.
     """
     figure = Figure(figsize=(TWO_COLUMNS, 4.6))
     axes = figure.subplots()
@@ -132,7 +134,7 @@ def contests(
     for k, (method, own) in enumerate(found.items()):
         color, style = _STYLES[method.name]
         mean, low, high = np.array([spread(own[epsilon]) for epsilon in own]).T
-        # Beside each other, so that bars do not hide bars.
+        # Methods are shifted, so that their error bars do not overlap.
         at = np.array(list(own)) * 1.06 ** (k - (len(found) - 1) / 2)
         axes.errorbar(
             at, mean, yerr=[mean - low, high - mean], fmt=style, color=color, ms=5, lw=1.2,
@@ -169,7 +171,7 @@ def contests(
 
 @styled
 def messages(found: Eavesdropping, name: str) -> Figure:
-    """Draw by round how much merging and noise hide."""
+    """Draw by round how far merging and noise move messages from the points, and points' size."""
     figure = Figure(figsize=(TWO_COLUMNS, 3.2))
     axes = figure.subplots()
     for values, label, style in (
@@ -177,7 +179,7 @@ def messages(found: Eavesdropping, name: str) -> Figure:
         (found.noise, "noise w, all that hides x", "--"),
         (found.length, "x", ":"),
     ):
-        # In the first rounds all is public.
+        # Values of first rounds may be 0, which a logarithmic axis cannot show.
         axes.plot(np.where(values > _LEAST, values, np.nan), style, label=label)
     left = max(float(found.recovered.max()), _LEAST)
     axes.set(yscale="log", ylabel="root mean square")
@@ -192,7 +194,7 @@ def messages(found: Eavesdropping, name: str) -> Figure:
 
 @styled
 def damping(found: Damping) -> Figure:
-    """A counterexample to Theorem 2, and its remedy."""
+    """Draw the gaps of a counterexample to Theorem 2, and its remedy by damping."""
     figure = Figure(figsize=(ONE_COLUMN, 2.8))
     axes: Axes = figure.subplots()
     for sigma, gaps in zip(found.dampings, found.gaps, strict=True):

@@ -5,8 +5,8 @@ The paper's gap (31) is the consensus error, summed over agents, plus the square
 .. math::
     \hat W = \sum_i \|x_i - \bar x\|^2 + \frac1N \Bigl\| \sum_i \nabla f_i(x_i) \Bigr\|^2.
 
-Its Figure 3 is said to show :math:`\|\tfrac1N \nabla \tilde f(x)\|^2`, the gradients one below the
-other. That is not zero at a stationary point unless all agents' gradients are.
+By its text, Figure 3 shows :math:`\|\tfrac1N \nabla \tilde f(x)\|^2`, of the agents' stacked
+gradients. This is not zero at a stationary point unless all agents' gradients are.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Measures:
-    """Measurements of a study. Not private.
+    """Functions that measure points on given records. Not private.
 
     Attributes
     ----------
     study : Classification
+        The problem.
     parts : tuple of Records
+        Records of each agent.
     best : ndarray, shape (d,)
         A local minimizer of the sum of all f_i.
     minimum : float
-        The sum there.
+        The sum of all f_i at `best`.
     """
 
     study: Classification
@@ -44,21 +46,21 @@ class Measures:
 
     @classmethod
     def of(cls, study: Classification, parts: Sequence[Records]) -> Measures:
-        """Find the stationary point of the records."""
+        """Compute the local minimizer for these records."""
         best = stationary_point(study, parts)
         return cls(study, tuple(parts), best, float(objective(study, parts, best)))
 
     def disagreement(self, X: Floats) -> Floats:
-        """The first part of the gap at ``X[..., i, :]``."""
+        """Return the consensus error, the first term of the gap, at points ``X[..., i, :]``."""
         return ((X - X.mean(axis=-2, keepdims=True)) ** 2).sum(axis=(-2, -1))
 
     def stationarity(self, X: Floats) -> Floats:
-        """The second part of the gap."""
+        """Return the squared gradient, the second term of the gap, at points ``X[..., i, :]``."""
         total = gradients(self.study, self.parts, X).sum(axis=-2)
         return (total**2).sum(axis=-1) / len(self.parts)
 
     def gap(self, X: Floats) -> Floats:
-        """(31) at ``X[..., i, :]``, the points of all agents i."""
+        """Return the gap (31) at ``X[..., i, :]``, the points of all agents i."""
         return self.disagreement(X) + self.stationarity(X)
 
     def stacked(self, X: Floats) -> Floats:
@@ -66,5 +68,5 @@ class Measures:
         return (gradients(self.study, self.parts, X) ** 2).sum(axis=(-2, -1)) / len(self.parts) ** 2
 
     def excess(self, X: Floats) -> Floats:
-        """Sum of all f_i above `minimum`, at the mean of the points ``X[..., i, :]``."""
+        """Return the sum of all f_i minus `minimum`, at the mean of the points ``X[..., i, :]``."""
         return objective(self.study, self.parts, X.mean(axis=-2)) - self.minimum

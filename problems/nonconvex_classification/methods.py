@@ -1,4 +1,4 @@
-"""The methods that are compared, and the parameters that they have at a total guarantee.
+"""The compared methods, and their parameters at a total guarantee.
 
 =================  =================================================================================
 name               what it is
@@ -11,8 +11,8 @@ PPDC               Xie et al.: the primal-dual method that they compress, not co
 Gradient descent   Decentralized, a single step after the mean of the neighbors.
 =================  =================================================================================
 
-Laplace noise buys (epsilon, 0), Gaussian noise (epsilon, `DELTA`) by the exact accountant, which is
-the weaker promise. Products of steps and penalties are the papers'. Step sizes, numbers of rounds,
+Laplace noise gives (epsilon, 0), Gaussian noise the weaker (epsilon, `DELTA`) by the exact
+accountant. Products of steps and penalties are the papers'. Step sizes, numbers of rounds,
 decays, ratios of scales and the choice of the last or the mean point come from one search, see
 `problems.nonconvex_classification.tuning`.
 """
@@ -30,30 +30,30 @@ from ..papers import entry
 Rule = Literal["dpp2", "tracking", "primal-dual", "gradient"]
 Algorithm = dp.DPP2 | dp.GradientTracking | dp.PrimalDual | dp.DecentralizedGradient
 
-# Of the promises with Gaussian noise.
+# Delta of guarantees by Gaussian noise.
 DELTA = 1e-6
 _PPDC = entry("ou_wang_liu_lu", "figure_3_PPDC")
-# Of the paper: eta of PPDC, eta gamma and eta omega.
+# The paper's parameters of PPDC: eta, eta gamma and eta omega.
 ETA = _PPDC.number("eta")
 GAMMA, OMEGA = ETA * _PPDC.number("gamma"), ETA * _PPDC.number("omega")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Free settings of a method.
+    """The tuned parameters of a method.
 
     Attributes
     ----------
     step : float
-        alpha or eta.
+        Step size, alpha or eta.
     rounds : int
-        K + 1.
+        Number of rounds, K + 1.
     decay : float
-        r: noise falls by it from round to round.
+        Factor r of the noise from round to round.
     ratio : float
-        Scale of the points' noise over the gradients'; no part of methods that send one vector.
+        Scale of the points' noise over the gradients' noise; unused if agents send one vector.
     report : {"last", "average"}
-        The last point of every agent, or the mean over its rounds.
+        Reported point: every agent's last point, or the mean of its points over the rounds.
     """
 
     step: float
@@ -65,16 +65,18 @@ class Choice:
 
 @dataclass(frozen=True)
 class Method:
-    """A method with its noise.
+    """A method with its kind of noise.
 
     Attributes
     ----------
     name : str
+        Name of the method in figures.
     rule : {"dpp2", "tracking", "primal-dual", "gradient"}
+        Algorithm: `dp.DPP2`, `dp.GradientTracking`, `dp.PrimalDual` or `dp.DecentralizedGradient`.
     gaussian : bool
-        Gaussian noise that does not decay, instead of Laplace noise that may.
+        Whether noise is Gaussian, without decay, instead of Laplace noise that may decay.
     damping : float
-        alpha times `dpcvx.DPP2.damping`.
+        Product of alpha and `dpcvx.DPP2.damping`.
     """
 
     name: str
@@ -84,7 +86,7 @@ class Method:
 
     @property
     def delta(self) -> float:
-        """Return the delta of its guarantee."""
+        """Return the delta of the method's guarantee."""
         return DELTA if self.gaussian else 0.0
 
     @property
@@ -109,14 +111,14 @@ class Method:
         return dp.DecentralizedGradient(network, step=s, returned=choice.report)
 
     def ratios(self, choice: Choice) -> list[float]:
-        """Multipliers of all releases that cost something, over the first gradient's."""
+        """Return the noise multipliers of all private releases, over the first gradient's."""
         rounds = [choice.decay**t for t in range(choice.rounds)]
         if self.double:  # the first point is public
             return [r * w for r in rounds for w in (choice.ratio / choice.step, 1.0)][1:]
         return rounds
 
     def multiplier(self, choice: Choice, epsilon: float) -> float:
-        """Noise over sensitivity, of the first gradient, for a total of (epsilon, `delta`)."""
+        """Return the first gradient's noise multiplier for a total of (epsilon, `delta`)."""
         find = gaussian_multiplier if self.gaussian else laplace_multiplier
         return find(1, epsilon, self.delta, self.ratios(choice))
 

@@ -23,19 +23,20 @@ def geometric_network(
     weights: str = "metropolis",
     seed: int = 0,
 ) -> dp.networks.Network:
-    """The first connected network among random ones, the same for the same seed.
+    """Draw random networks and return the first connected one, determined by the seed.
 
     Parameters
     ----------
     agents : int
-        At least 2; called ``agent 0``, ...
+        Number of agents, at least 2; their names are ``agent 0``, ...
     radius : float
         Distance below which two points are neighbors.
     edges : int, optional
-        Draw on until there are as many: 255 in the paper.
+        Required number of edges, 255 in the paper; if omitted, any number.
     weights : str
-        See `dp.networks.build`.
+        Rule of the weights; see `dp.networks.build`.
     seed : int
+        Seed of the draw.
 
     Raises
     ------
@@ -60,5 +61,5 @@ def geometric_network(
 
 
 def matrix_of(network: dp.networks.Network) -> NDArray[np.float64]:
-    """P = I - W, with which DPP2 takes differences between neighbors, shape (N, N)."""
+    """Return P = I - W, the matrix of DPP2's differences between neighbors, shape (N, N)."""
     return np.eye(len(network.agents)) - network.weights

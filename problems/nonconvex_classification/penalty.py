@@ -22,18 +22,19 @@ _SIZES = entry("ou_wang_liu_lu", "sizes")
 
 @dataclass(frozen=True)
 class Penalty:
-    """A multiple of the penalty.
+    """The penalty with its two parameters.
 
     Parameters
     ----------
     weight : float
-        lambda.
+        Weight lambda of the penalty.
     omega : float
+        Scale omega of the squared entries.
 
     Raises
     ------
     dp.ModelError
-        If one is not a positive finite number.
+        If a parameter is not a positive finite number.
     """
 
     weight: float = _SIZES.number("lambda")
@@ -44,12 +45,12 @@ class Penalty:
 
     @property
     def smoothness(self) -> float:
-        """Largest modulus of a second derivative."""
+        """The largest absolute value of the second derivative in an entry."""
         return 2 * self.weight * self.omega
 
     @property
     def concavity(self) -> float:
-        """Largest modulus of a negative second derivative."""
+        """The largest absolute value of a negative second derivative in an entry."""
         return self.weight * self.omega / 2
 
     def of(self, x: cp.Variable) -> cp.Expression:
@@ -67,6 +68,6 @@ class Penalty:
         return self.smoothness * X / (1 + self.omega * X**2) ** 2
 
     def curvature(self, x: Floats) -> Floats:
-        """Diagonal of the Hessian, shape (d,)."""
+        """Return the diagonal of the Hessian, shape (d,)."""
         s = self.omega * x**2
         return self.smoothness * (1 - 3 * s) / (1 + s) ** 3

@@ -1,28 +1,29 @@
 r"""DPP2, PPDC and DiaDSP with noise of scales u r^k, as the paper's figures have it.
 
-In plain arrays, iteration (20) and (21), measured at the agents' own points x^k as in the paper:
-these stay with their agents, and uncover their last gradients where they do not. M = 5.03 is the
-constant of the records that are drawn, as in the paper; for all records of that length it is six
-times as large, so that the epsilons here, which take it for a bound, are too small.
+This runs iteration (20) and (21) on plain arrays and measures gaps at the agents' own points x^k as
+in the paper. Agents keep these points: to publish them would uncover their last gradients. M = 5.03
+is the smoothness constant of the records that are drawn, as in the paper; the constant for all
+records of their length is six times as large, so that the epsilons here, which use 5.03, are too
+small.
 
-`problems.papers` has Figures 1 to 3 with the paper's settings. `FIGURE_3` are those of DPP2 in
-Figure 3; PPDC has eta = 0.01, gamma = 65 and omega = 5, DiaDSP a step of 0.01. Its measure is the
-squared norm of the agents' mean gradient, `stationarity`.
+`problems.papers` has Figures 1 to 3 with the paper's settings. `FIGURE_3` has the settings of DPP2
+in Figure 3; PPDC has eta = 0.01, gamma = 65 and omega = 5, DiaDSP a step of 0.01. The figure's
+measure is the squared norm of the agents' mean gradient, `stationarity`.
 
-PPDC's noise is in what it releases and not in the agents' points: other agents receive x + w, and a
+PPDC's noise is in its messages and not in the agents' points: other agents receive x + w, and a
 change of the data moves the points apart by :math:`D_{k+1} \le (1 + \eta M) D_k + \eta \delta`, so
 that its total is
 
 .. math::
     \epsilon = \frac{\sqrt d \, \delta}{M u} \sum_{k=1}^{K} r^{-k} \bigl((1 + \eta M)^k - 1\bigr).
 
-If the noise stays in the point, as in `dpcvx.PrimalDual`, the next step begins at what was
-released, and a round costs :math:`\sqrt d \, \eta \delta / (u r^k)`. The paper also names a scale
-u_v = 1: here v follows from what was released, and has no message of its own.
+If the noise stays in the point, as in `dpcvx.PrimalDual`, the next step begins at the released
+point, and a round costs :math:`\sqrt d \, \eta \delta / (u r^k)`. The paper also names a scale
+u_v = 1: here v follows from the released points, and has no message of its own.
 
 DiaDSP releases points and directions, with noise of scales :math:`u_x r^k` and :math:`u_y r^k`. A
-direction holds two gradients, so that with :math:`D_k` and :math:`F_k` the changes of points and
-directions, :math:`D_0 = 0`, :math:`F_0 = \delta`,
+direction contains two gradients, so that the changes :math:`D_k` of points and :math:`F_k` of
+directions obey, with :math:`D_0 = 0` and :math:`F_0 = \delta`,
 
 .. math::
     D_{k+1} = \alpha F_k, \qquad F_{k+1} \le 2 \delta + M (D_{k+1} + D_k), \qquad
@@ -51,7 +52,7 @@ Floats = NDArray[np.float64]
 
 @lru_cache(maxsize=4)
 def drawn(size: Size, seed: int) -> Arrays:
-    """Records with M as their own constant, over the network of `experiment.setting`."""
+    """Draw records whose own smoothness constant is M, over the network of `experiment.setting`."""
     shares = made_shares(
         size.agents,
         size.each,
@@ -67,33 +68,38 @@ def drawn(size: Size, seed: int) -> Arrays:
 
 
 def epsilons(arrays: Arrays, curve: Curve, scales: Scales = FIGURE_1) -> tuple[float, float]:
-    """Totals of all rounds, with M as the paper has it: by Theorem 3, and corrected.
+    """Return the total epsilons with the paper's M: by Theorem 3, and corrected.
 
     Parameters
     ----------
     arrays : Arrays
+        The problem with its records.
     curve : Curve
+        Decay, scale and number of rounds.
     scales : Scales
         Noise scales of Figure 1 or Figure 3.
 
     Returns
     -------
     tuple of float
-        Infinite without noise.
+        The two totals; infinite without noise.
     """
     return curve.epsilons(arrays.study, SMOOTHNESS, scales)
 
 
 def points(arrays: Arrays, curve: Curve, seed: int, scales: Scales = FIGURE_1) -> Floats:
-    """x^0 to x^(K + 1) of all agents, shape (K + 2, N, d).
+    """Run DPP2 and return x^0 to x^(K + 1) of all agents, shape (K + 2, N, d).
 
     Parameters
     ----------
     arrays : Arrays
+        The problem with its records.
     curve : Curve
+        Decay, scale and number of rounds.
     seed : int
         Seed of the noise.
     scales : Scales
+        Noise scales of Figure 1 or Figure 3.
     """
     rng = np.random.default_rng(seed)
     L = arrays.P
@@ -112,19 +118,21 @@ def points(arrays: Arrays, curve: Curve, seed: int, scales: Scales = FIGURE_1) -
 
 
 def run(curve: Curve, size: Size, seed: int) -> Trace:
-    """Run a curve as printed.
+    """Run DPP2 as printed and measure the gaps at the agents' own points.
 
     Parameters
     ----------
     curve : Curve
+        Decay, scale and number of rounds.
     size : Size
+        Size of the problem.
     seed : int
         Seed of records and noise.
 
     Returns
     -------
     Trace
-        With the corrected total.
+        The gaps, with the corrected total epsilon.
     """
     arrays = drawn(size, seed)
     path = points(arrays, curve, seed)
@@ -132,12 +140,14 @@ def run(curve: Curve, size: Size, seed: int) -> Trace:
 
 
 def primal_dual(curve: Curve, size: Size, seed: int, *, kept: bool) -> Trace:
-    """Run PPDC at the scales of a curve, with the paper's step and weights.
+    """Run PPDC at the noise scales of a curve, with the paper's step and weights.
 
     Parameters
     ----------
     curve : Curve
+        Decay, scale and number of rounds.
     size : Size
+        Size of the problem.
     seed : int
         Seed of records and noise.
     kept : bool
@@ -146,7 +156,7 @@ def primal_dual(curve: Curve, size: Size, seed: int, *, kept: bool) -> Trace:
     Returns
     -------
     Trace
-        Gaps at the agents' own points, without noise that does not stay.
+        Gaps at the agents' own points, which have no noise unless `kept`.
     """
     arrays = drawn(size, seed)
     path = primal_dual_points(arrays, curve, seed, kept=kept)
@@ -155,12 +165,14 @@ def primal_dual(curve: Curve, size: Size, seed: int, *, kept: bool) -> Trace:
 
 
 def primal_dual_points(arrays: Arrays, curve: Curve, seed: int, *, kept: bool) -> Floats:
-    """x^0 to x^(K + 1) of all agents under PPDC, shape (K + 2, N, d).
+    """Run PPDC and return x^0 to x^(K + 1) of all agents, shape (K + 2, N, d).
 
     Parameters
     ----------
     arrays : Arrays
+        The problem with its records.
     curve : Curve
+        Decay, scale and number of rounds.
     seed : int
         Seed of the noise.
     kept : bool
@@ -183,13 +195,14 @@ _TRACKING = entry("ou_wang_liu_lu", "figure_3_DiaDSP")
 
 
 def tracking_points(arrays: Arrays, curve: Curve, seed: int) -> Floats:
-    """x^0 to x^K of all agents under DiaDSP, shape (K + 1, N, d).
+    """Run DiaDSP and return x^0 to x^K of all agents, shape (K + 1, N, d).
 
     Parameters
     ----------
     arrays : Arrays
+        The problem with its records.
     curve : Curve
-        Its scale multiplies the paper's u_x and u_y.
+        Decay and number of rounds, and a scale that multiplies the paper's u_x and u_y.
     seed : int
         Seed of the noise.
     """
@@ -211,13 +224,14 @@ def tracking_points(arrays: Arrays, curve: Curve, seed: int) -> Floats:
 
 
 def tracking_log_total(arrays: Arrays, curve: Curve) -> float:
-    """Logarithm of an upper bound of DiaDSP's total over a curve's rounds, see the module.
+    """Return the logarithm of an upper bound of DiaDSP's total epsilon, see the module.
 
     Parameters
     ----------
     arrays : Arrays
+        The problem with its records.
     curve : Curve
-        With noise.
+        Decay, scale and number of rounds, with noise.
     """
     alpha, u_x, u_y = (_TRACKING.number(symbol) for symbol in ("alpha", "u_x", "u_y"))
     delta, M = arrays.study.sensitivity, SMOOTHNESS
@@ -236,20 +250,24 @@ def stationarity(arrays: Arrays, X: Floats) -> float:
     Parameters
     ----------
     arrays : Arrays
+        The problem with its records.
     X : ndarray, shape (N, d)
+        Points of the agents.
     """
     return float((arrays.gradients(X).mean(axis=0) ** 2).sum())
 
 
 def primal_dual_total(arrays: Arrays, curve: Curve, *, kept: bool) -> float:
-    """Total epsilon of PPDC over a curve's rounds, see the module.
+    """Return the total epsilon of PPDC over a curve's rounds, see the module.
 
-    Infinite without noise, and where it is beyond floating point.
+    It is infinite without noise, and if it overflows.
 
     Parameters
     ----------
     arrays : Arrays
+        The problem with its records.
     curve : Curve
+        Decay, scale and number of rounds.
     kept : bool
         Whether noise stays in the agents' points; see `primal_dual`.
     """
@@ -260,7 +278,7 @@ def primal_dual_total(arrays: Arrays, curve: Curve, *, kept: bool) -> float:
 
 
 def primal_dual_log_total(arrays: Arrays, curve: Curve, *, kept: bool) -> float:
-    """Logarithm of `primal_dual_total`, of a curve with noise."""
+    """Return the logarithm of `primal_dual_total`, for a curve with noise."""
     k = np.arange(curve.rounds)
     one = math.log(math.sqrt(arrays.signed.shape[2]) * arrays.study.sensitivity / curve.scale)
     if kept:

@@ -1,4 +1,4 @@
-r"""Quadratics with private centers and any curvatures.
+r"""Problems of agents with quadratic objectives, private centers and any curvatures.
 
 .. math:: f_i(x) = \tfrac12 (x - c_i)' A_i (x - c_i)
 
@@ -20,32 +20,33 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Quadratics:
-    """The model over agents.
+    """The quadratics as a problem of agents.
 
     Attributes
     ----------
     A : ndarray, shape (N, d, d)
-        Public.
+        Public Hessians A_i.
     problem : dp.Problem
-        Agents ``agent 0``, ...; ``center k`` is private. The data are given to ``plan.run``.
+        Problem of the agents ``agent 0``, ...; ``center k`` is private. The data are given to
+        ``plan.run``.
     """
 
     A: Floats
     problem: dp.Problem
 
     def gradients(self, centers: Floats, X: Floats) -> Floats:
-        """Gradient of f_i at ``X[..., i, :]``, shape (..., N, d). Not private."""
+        """Return the gradient of every f_i at ``X[..., i, :]``, shape (..., N, d). Not private."""
         return np.einsum("nij,...nj->...ni", self.A, X - centers)
 
     def gap(self, centers: Floats, X: Floats) -> Floats:
-        """(31) of the paper at ``X[..., i, :]``. Not private."""
+        """Return the gap (31) of the paper at points ``X[..., i, :]``. Not private."""
         apart = ((X - X.mean(axis=-2, keepdims=True)) ** 2).sum(axis=(-2, -1))
         total = self.gradients(centers, X).sum(axis=-2)
         return apart + (total**2).sum(axis=-1) / len(self.A)
 
 
 def quadratics(A: Floats) -> Quadratics:
-    """State the model, for symmetric matrices of shape (N, d, d)."""
+    """Build the problem for symmetric matrices A_i, shape (N, d, d)."""
     x = cp.Variable(A.shape[1], name="x")
     near = dp.Within(1.0, norm=2)
     members = []

@@ -1,4 +1,4 @@
-"""Made records, shared among agents that may have little in common."""
+"""Synthetic records of agents whose distributions may differ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .penalty import Penalty
 
 Floats = NDArray[np.float64]
 
-# What the paper states.
+# Smoothness constant M that the paper states.
 SMOOTHNESS = entry("ou_wang_liu_lu", "smoothness").number("M")
 # Slope of the odds of a label against the score of a row of length 1.
 _CLARITY = 8.0
@@ -27,14 +27,14 @@ _CLARITY = 8.0
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """Records of all agents.
+    """The records of all agents.
 
     Attributes
     ----------
     parts : tuple of Records
-        One per agent, all of one length.
+        Records of each agent, all of one length.
     bound : float
-        Largest l2 norm of a row of features: public, and the one of each of these rows.
+        Public bound of the l2 norm of a row of features; all rows drawn here have this norm.
     """
 
     parts: tuple[Records, ...]
@@ -55,27 +55,27 @@ def made_shares(
 ) -> Shares:
     """Draw the records of all agents.
 
-    Rows of an agent have a direction in common and scatter about it; labels follow the odds of a
-    logistic model. Heterogeneous agents have directions and models of their own.
+    An agent's rows scatter about a common direction; labels follow the odds of a logistic model.
+    Heterogeneous agents have directions and models of their own.
 
     Parameters
     ----------
     agents, each, size : int
-        N, m and d.
+        Number of agents N, of records per agent m, and of features d.
     smoothness : float
-        M, from which the rows have their length.
+        Smoothness constant M, which determines the length of rows.
     of : {"all data", "these data"}
-        M holds for every set of records of that length, as a step size must that is not to depend
-        on private data; or it is the largest constant of these agents, as in the paper, and that
-        for all data is several times as large.
+        Data that M bounds: all records of this length, as public step sizes require; or these
+        agents' records, as in the paper, whose constant for all data is several times as large.
     penalty : Penalty, optional
-        Its share of M; the paper's if omitted.
+        Penalty, whose smoothness is a part of M; the paper's if omitted.
     heterogeneity : float
-        From 0, all agents draw alike, to 1, they have nothing in common.
+        Difference between agents, from 0 for one distribution to 1 for nothing in common.
     common : float
-        Part of a row's squared length in the direction that an agent's rows have in common, from 0,
-        rows point everywhere alike, to less than 1.
+        Part of a row's squared length in the common direction of an agent's rows, from 0 for
+        uniform directions to less than 1.
     seed : int
+        Seed of the draw.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def made_shares(
         center, model = _unit((1 - heterogeneity) * shared + heterogeneity * own)
         away = _unit(rng.normal(size=(each, size)))
         rows = _unit(math.sqrt(common) * center + math.sqrt(1 - common) * away)
-        # Scores about their mean, so that either label is as frequent.
+        # Scores are centered, so that both labels are about equally frequent.
         scores = (rows - rows.mean(axis=0)) @ model
         drawn.append((rows, np.where(rng.random(each) < expit(_CLARITY * scores), 1.0, -1.0)))
     peak = (

@@ -1,4 +1,4 @@
-r"""The model: every agent's records are private, all agents fit one x.
+r"""The model: agents with private records fit one classifier with weights x.
 
 .. math::
     \min_x \sum_i f_i(x), \qquad
@@ -27,28 +27,30 @@ from .errors import ClassificationError
 from .penalty import Penalty
 
 Floats = NDArray[np.float64]
-# Norm of the gradient of the sum at a stationary point, per agent.
+# Largest norm, per agent, of the sum's gradient at an accepted stationary point.
 _TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class Classification:
-    """The model over agents.
+    """The classification as a problem of agents.
 
     Attributes
     ----------
     x : cp.Variable, shape (d,)
-        Shared by all; starts at 0.
+        Weights that all agents share; starts at 0.
     each : int
-        m: public number of records of an agent.
+        Public number of records per agent, m.
     bound : float
-        Longer rows of features are clipped to it.
+        Public bound of the l2 norm of a row of features; longer rows are clipped to it.
     penalty : Penalty
+        The nonconvex penalty.
     ridge : float
-        mu.
+        Weight mu of the ridge.
     problem : dp.Problem
-        Agents ``agent 0``, ...; of agent k, ``features k`` and ``labels k`` are private, row by row
-        parts of one record, which is replaced. The data are given to ``plan.run``.
+        Problem of the agents ``agent 0``, .... Agent k's private data are ``features k`` and
+        ``labels k``, whose rows belong together as records; neighboring data sets differ by
+        replacing one record. The data are given to ``plan.run``.
     """
 
     x: cp.Variable
@@ -60,22 +62,22 @@ class Classification:
 
     @property
     def agents(self) -> int:
-        """N."""
+        """The number of agents, N."""
         return len(self.problem.agents)
 
     @property
     def smoothness(self) -> float:
-        """Smoothness constant of every f_i, for all admissible records. Public."""
+        """The public smoothness constant of every f_i, for all admissible records."""
         return self.bound**2 / 4 + self.penalty.smoothness + self.ridge
 
     @property
     def sensitivity(self) -> float:
-        """Bound in l2, at every x, on the effect of a replaced record on f_i's gradient. Public."""
+        """The public l2 bound, at every x, of a replaced record's effect on f_i's gradient."""
         return 2 * self.bound / self.each
 
     @property
     def strong_convexity(self) -> float:
-        """A modulus of strong convexity of every f_i, 0 if it may not be convex. Public."""
+        """A public modulus of strong convexity of every f_i; 0 if none is known."""
         return max(0.0, self.ridge - self.penalty.concavity)
 
 
@@ -88,18 +90,18 @@ def classification(
     penalty: Penalty | None = None,
     ridge: float = 0.0,
 ) -> Classification:
-    """State the model; no data are needed for that.
+    """Build the problem; no data are needed for that.
 
     Parameters
     ----------
     agents, each, size : int
-        N, m and d.
+        Number of agents N, of records per agent m, and of features d.
     bound : float
         Public bound of the l2 norm of a row of features.
     penalty : Penalty, optional
-        The paper's if omitted.
+        The nonconvex penalty; the paper's if omitted.
     ridge : float
-        mu, at least 0.
+        Weight mu of the ridge, at least 0.
 
     Raises
     ------
@@ -130,18 +132,18 @@ def classification(
 
 
 def objective(study: Classification, parts: Sequence[Records], X: Floats) -> Floats:
-    """Sum of all agents' f_i at points ``X[..., :]``. Not private."""
+    """Return the sum of all agents' f_i at points ``X[..., :]``. Not private."""
     total = len(parts) * (study.penalty.value(X) + study.ridge / 2 * (X**2).sum(axis=-1))
     return total + losses(parts, X)
 
 
 def gradients(study: Classification, parts: Sequence[Records], X: Floats) -> Floats:
-    """Gradient of f_i at ``X[..., i, :]``, shape (..., N, d). Not private."""
+    """Return the gradient of every f_i at ``X[..., i, :]``, shape (..., N, d). Not private."""
     return study.penalty.gradient(X) + study.ridge * X + slopes(parts, X)
 
 
 def hessian(study: Classification, parts: Sequence[Records], x: Floats) -> Floats:
-    """Hessian of the sum of all f_i at x, shape (d, d). Not private."""
+    """Return the Hessian of the sum of all f_i at x, shape (d, d). Not private."""
     total = len(parts) * np.diag(study.penalty.curvature(x) + study.ridge)
     for part in parts:
         Z = part.signed
@@ -153,19 +155,21 @@ def hessian(study: Classification, parts: Sequence[Records], x: Floats) -> Float
 def stationary_point(
     study: Classification, parts: Sequence[Records], start: Floats | None = None
 ) -> Floats:
-    """A local minimizer of the sum, found in one place. Not private.
+    """Return a local minimizer of the sum of all f_i, computed on all records. Not private.
 
     Parameters
     ----------
     study : Classification
+        The problem.
     parts : sequence of Records
+        Records of each agent.
     start : ndarray, shape (d,), optional
-        0 if omitted. With strongly convex f_i the result does not depend on it.
+        Start of the search; 0 if omitted. With strongly convex f_i the result is the same.
 
     Returns
     -------
     ndarray, shape (d,)
-        The norm of the gradient of the sum is at most 1e-12 per agent; the Hessian there is
+        A point where the norm of the sum's gradient is at most 1e-12 per agent, and the Hessian is
         positive definite.
 
     Raises

@@ -8,26 +8,26 @@ With :math:`L = P \otimes I`, :math:`G = \alpha I - \beta L` and noise :math:`w^
     q^{k+1} &= q^k + \rho L (x^k + w^k) && (21)
 
 for k = 0, ..., K. Everyone sees :math:`x^k + w^k` and the gradient plus :math:`e^k`, up to numbers
-that follow from earlier ones; :math:`\eta^k` is public and changes nothing.
+that follow from earlier messages; :math:`\eta^k` is public and does not change the loss.
 
 **Privacy.** Let agent i have f or f', with :math:`\|\nabla f - \nabla f'\| \le \delta` everywhere
-and both M-smooth. Given all that is sent, the noise must make up for the difference of the points
-and of the gradients there, and from equal starts these obey
+and let both be M-smooth. For equal messages, noise must offset the difference :math:`\Delta x^k`
+of the points and :math:`\Delta g^k` of their gradients; from equal starts these obey
 
 .. math::
     \|\Delta x^{k+1}\| = \alpha \|\Delta g^k\|, \qquad
     \|\Delta g^k\| \le \delta + M \|\Delta x^k\|,
 
 so that :math:`\|\Delta g^k\| \le \delta S_{k+1}` and :math:`\|\Delta x^k\| \le \alpha \delta S_k`
-with :math:`S_k = \sum_{t < k} (\alpha M)^t`, finite also for :math:`\alpha M \ge 1`. In l1 it is at
-most :math:`\sqrt d` times as much, and the loss of K + 1 rounds is at most
+with :math:`S_k = \sum_{t < k} (\alpha M)^t`, finite also for :math:`\alpha M \ge 1`. l1 norms are
+at most :math:`\sqrt d` times l2 norms, so that the privacy loss of K + 1 rounds is at most
 
 .. math::
     \epsilon = \sqrt d \, \delta \sum_{k=0}^{K} r^{-k} \Bigl(
         \frac{S_{k+1}}{u_e} + \frac{\alpha S_k}{u_w} \Bigr),
 
-which f' of constant curvature -M attains. It covers what is sent. The points themselves stay with
-their agents: :math:`x^{K+1}` beside what was sent uncovers the last gradient without its noise.
+which f' of constant curvature -M attains. It covers all messages. The points themselves stay with
+their agents: :math:`x^{K+1}` and the messages together uncover the last gradient without noise.
 
 Errata of the paper:
 
@@ -82,7 +82,7 @@ from dpcvx.errors import ModelError
 
 Array = NDArray[np.float64]
 
-# Shares of the ranges of c_theta and gamma that are tried.
+# Candidates for c_theta and gamma, as fractions of their ranges.
 _SHARES = np.linspace(0.02, 0.98, 49)
 _SMALL_SHARES = np.geomspace(1e-3, 0.98, 40)
 
@@ -99,12 +99,12 @@ class Parameters:
     alpha, beta, rho : float
         Step size, weight of the neighbors' gradients, penalty.
     c_theta, gamma : float, optional
-        Constants of the proof; those that leave most room are looked for if omitted.
+        Constants of the proof; if omitted, `conditions` searches those easiest to satisfy.
 
     Raises
     ------
     ModelError
-        If one is not a positive finite number.
+        If a parameter is not a positive finite number.
     """
 
     alpha: float
@@ -126,22 +126,25 @@ class Parameters:
 
 
 def spectrum(P: Array) -> tuple[float, float]:
-    """Least and largest positive eigenvalue of P, which is I - W or the Laplacian of a network."""
+    """Return the least and largest positive eigenvalue of P, I - W or a network's Laplacian."""
     values = np.linalg.eigvalsh(P)
     return float(values[1]), float(values[-1])
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One of (15) and (24) to (27), at the numbers of a case.
+    """One of the conditions (15) and (24) to (27), with given parameters.
 
     Attributes
     ----------
     name : str
         Name of the bounded number.
     value : float
+        Value of the bounded number.
     limit_name : str
+        Name of the limit.
     limit : float
+        Value of the limit.
     below : bool
         Whether the number must be less than the limit; else it must exceed it.
     equation : str
@@ -172,7 +175,7 @@ class Condition:
 
     @property
     def violated(self) -> str:
-        """The condition as a sentence about what it asks for."""
+        """The condition as a sentence that states the requirement."""
         verb = "must be less than" if self.below else "must exceed"
         return (
             f"{self.name}={self.value:.6g} {verb} {self.limit_name} = {self.limit:.6g}"
@@ -181,25 +184,25 @@ class Condition:
 
 
 def conditions(P: Array, smoothness: float, parameters: Parameters) -> list[Condition]:
-    """Conditions (15) and (24) to (27) of the paper, at the numbers of a case.
+    """Return conditions (15) and (24) to (27) of the paper for given parameters.
 
-    That they hold does not prove convergence, see the module. The method makes sense without most
-    of them, but not without a positive definite G. beta of (27) is no condition: it defines the
-    second eigenvalue of G, and the last part of (26) is that of (27) on alpha.
+    They do not prove convergence, see the module. The method makes sense without most of them, but
+    not without a positive definite G. (27) on beta is no condition: it defines the second
+    eigenvalue of G, and the last part of (26) is (27) on alpha.
 
     Parameters
     ----------
     P : ndarray, shape (N, N)
         Matrix as for `spectrum`.
     smoothness : float
-        M, the largest smoothness constant of an agent.
+        Largest smoothness constant of an agent, M.
     parameters : Parameters
-        If c_theta or gamma are left out, (25) and (26) are judged with the best of a fine grid.
+        If c_theta or gamma is omitted, (25) and (26) are checked with the best of a fine grid.
 
     Returns
     -------
     list of Condition
-        Without those that divide by the room which a violated one leaves.
+        The conditions, without those that are undefined because another is violated.
     """
     _check_smoothness(smoothness)
     low, high = spectrum(P)
@@ -244,12 +247,14 @@ def conditions(P: Array, smoothness: float, parameters: Parameters) -> list[Cond
 
 
 def violations(P: Array, smoothness: float, parameters: Parameters) -> list[str]:
-    """Conditions of the paper that do not hold, in words with numbers; empty if all hold.
+    """Return sentences on the paper's conditions that do not hold; empty if all hold.
 
     Parameters
     ----------
     P : ndarray, shape (N, N)
+        Matrix as for `spectrum`.
     smoothness : float
+        Largest smoothness constant of an agent, M.
     parameters : Parameters
         Parameters as for `conditions`.
     """
@@ -259,7 +264,7 @@ def violations(P: Array, smoothness: float, parameters: Parameters) -> list[str]
 def theorem_1(
     P: Array, smoothness: float, parameters: Parameters, start: float, rounds: int
 ) -> float:
-    """Bound of Theorem 1 for the mean of (31) over rounds 0 to K, without noise.
+    """Return Theorem 1's bound of the mean gap (31) over rounds 0 to K, without noise.
 
     Parameters
     ----------
@@ -286,7 +291,7 @@ def theorem_1(
 def theorem_2(
     P: Array, smoothness: float, parameters: Parameters, start: float, curvature: float, k: int
 ) -> float:
-    """Bound of Theorem 2 for the squared disagreement plus f - f*, after k rounds without noise.
+    """Return Theorem 2's bound of squared disagreement plus f - f*, after k rounds without noise.
 
     Parameters
     ----------
@@ -348,18 +353,18 @@ def _rate_constants(P: Array, M: float, parameters: Parameters) -> _RateConstant
 
 @dataclass(frozen=True)
 class LocalConvergence:
-    """Convergence of DPP2 without noise near a stationary point, with what it rests on.
+    """The convergence rate of DPP2 without noise near a stationary point, with its hypotheses.
 
     Attributes
     ----------
     rate : float
-        Spectral radius of one round's derivative, away from the multipliers' mean, which is 0 in
-        every run. Below 1, points that are near enough converge, sooner than any larger rate.
+        Spectral radius of one round's derivative, on multipliers of mean 0, as in every run. If it
+        is below 1, starts near enough converge at any linear rate above it.
     gradient : float
-        Norm of the mean gradient at the point: 0, for it to be stationary.
+        Norm of the mean gradient at the point, 0 at a stationary point.
     least_curvature, least_step : float
-        Least eigenvalues of the sum's Hessian there, and of G: positive, for a strict minimum and
-        for (15).
+        Least eigenvalues of the sum's Hessian at the point, and of G. The first is positive at a
+        strict minimum, the second under (15).
     """
 
     rate: float
@@ -414,9 +419,9 @@ def local_convergence(
 def disagreement_rate(
     P: Array, parameters: Parameters, curvature: float, damping: float = 0.0
 ) -> float:
-    r"""Change factor of disagreement per round, if all agents have the same curvature.
+    r"""Return the factor of disagreement per round, if all agents have the same curvature.
 
-    The largest modulus of an eigenvalue of (20) and (21) without noise, over the eigenvalues
+    It is the largest modulus of an eigenvalue of (20) and (21) without noise, over the eigenvalues
     :math:`\lambda > 0` of P and :math:`g = \alpha - \beta \lambda` of G:
 
     .. math::
@@ -460,7 +465,7 @@ def disagreement_rate(
 
 @dataclass(frozen=True, eq=False)
 class _Limits:
-    """Right sides of (25) and (26)."""
+    """The right sides of (25) and (26)."""
 
     xi_8: Array
     xi_9: Array
@@ -480,7 +485,7 @@ def _limits(
     gamma: Array | float,
     M: float,
 ) -> _Limits:
-    """The constants (23), as printed, for eigenvalues of P between `low` and `high`."""
+    """Return the constants (23), as printed, for eigenvalues of P between `low` and `high`."""
     room = inverse - np.asarray(c_theta)
     rest = np.asarray(c_theta) / 2 - 5 * np.asarray(gamma) / 2
     xi_1 = rho * high / 2 * room - (1 + 3 * M**2 / 4 + M**2 * c_alpha / 2)
@@ -501,14 +506,14 @@ def _limits(
 
 
 def _largest_step(M: float) -> float:
-    """xi_6 / xi_7."""
+    """Return xi_6 / xi_7, the limit of alpha in (27)."""
     return 0.25 / (M + 10.5 * M**2) if M > 0 else math.inf
 
 
 def _with_room(
     low: float, high: float, top: float, inverse: float, given: Parameters, M: float
 ) -> Parameters:
-    """c_theta and gamma, where omitted, with which (25) and (26) have most room."""
+    """Fill in omitted c_theta and gamma so that (25) and (26) have the largest margin."""
     thetas = _SHARES * inverse if given.c_theta is None else np.array([given.c_theta])
     theta = thetas[:, None]
     gamma = _SMALL_SHARES * theta / 5 if given.gamma is None else np.full_like(theta, given.gamma)
@@ -539,22 +544,22 @@ _DECAY = number(lambda v: 0 < v <= 1, "above 0 and at most 1").because(
 
 @dataclass(frozen=True)
 class Schedule:
-    """Messages of one agent over a run, and the noise on them.
+    """The messages of one agent over a run, and their noise.
 
     Attributes
     ----------
     rounds : int
-        K + 1: rounds k = 0, ..., K.
+        Number of rounds, K + 1.
     size : int
-        d, the number of coordinates of x.
+        Number of entries of x, d.
     alpha : float
         Step size.
     smoothness : float
-        M of this agent, for all admissible data; at least 0. alpha M may exceed one.
+        The agent's smoothness constant M for all admissible data. alpha M may exceed one.
     sensitivity : float
-        delta: how far a neighboring objective moves the gradient, in l2, at every point.
+        Bound delta of the l2 distance of neighboring objectives' gradients at every point.
     decay : float
-        r, at most 1.
+        Factor r of the noise from round to round, at most 1.
     u_w, u_e : float
         Scales of the Laplace noise on the point and on the gradient in round 0.
 
@@ -590,12 +595,13 @@ class Schedule:
 
 
 def log_changes(schedule: Schedule) -> tuple[Array, Array]:
-    r"""Logarithms of the bounds of :math:`\|\Delta x^k\|` and :math:`\|\Delta g^k\|` in l2.
+    r"""Return logarithms of the bounds of :math:`\|\Delta x^k\|` and :math:`\|\Delta g^k\|` in l2.
 
     Returns
     -------
     tuple of ndarray, shape (rounds,)
-        The first entry of the first is minus infinity: starts are public.
+        Logarithms for points and for gradients. The first point's is minus infinity: starts are
+        public.
     """
     k = np.arange(schedule.rounds)
     scale = math.log(schedule.sensitivity)
@@ -604,7 +610,7 @@ def log_changes(schedule: Schedule) -> tuple[Array, Array]:
 
 
 def _log_powers(k: NDArray[np.int64], alpha: float, M: float) -> Array:
-    """Logarithm of the sum of (alpha M)^t over t < k."""
+    """Return the logarithm of the sum of (alpha M)^t over t < k."""
     found = np.full(k.shape, -np.inf)
     some = k > 0
     rate = math.log(alpha) + math.log(M) if M > 0 else -math.inf
@@ -618,9 +624,9 @@ def _log_powers(k: NDArray[np.int64], alpha: float, M: float) -> Array:
 
 
 def log_losses(schedule: Schedule) -> Array:
-    """Logarithms of the epsilons of single releases, shape (rounds, 2): point, gradient.
+    """Return the logarithms of single releases' epsilons, shape (rounds, 2): point, gradient.
 
-    See the module for the formula and why it is tight.
+    See the module for the formula.
     """
     point, gradient = log_changes(schedule)
     spread = 0.5 * math.log(schedule.size)
@@ -635,17 +641,17 @@ def log_losses(schedule: Schedule) -> Array:
 
 
 def log_epsilon(schedule: Schedule) -> float:
-    """Logarithm of `epsilon`, finite however large that is."""
+    """Return the logarithm of `epsilon`, finite even if `epsilon` overflows."""
     return float(logsumexp(log_losses(schedule)))
 
 
 def epsilon(schedule: Schedule) -> float:
-    """The epsilon of a run against everyone who sees all that is sent (Theorem 3, corrected).
+    """Return the epsilon of a run against everyone who sees all messages (Theorem 3, corrected).
 
     Returns
     -------
     float
-        Infinite only where it is beyond floating point; see `log_epsilon`.
+        The total epsilon; infinite only if it overflows, see `log_epsilon`.
     """
     return _exp(log_epsilon(schedule))
 

@@ -1,6 +1,6 @@
-"""Result of the search: ``python -m examples.ou_nonconvex --full --tune`` prints these lines.
+"""The results of the search: ``python -m examples.ou_nonconvex --full --tune`` prints these lines.
 
-The numbers behind them are the mean gaps on the records of the search, not private like all gaps.
+The comments are the mean gaps on the records of the search. Gaps are not private.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 r"""The search for parameters: every method in arrays, for all agents at once.
 
-The same for all methods, and public: the model's sizes and bound, its network, and records that
-are made up with seeds of their own. All of a small grid is tried at every total epsilon, and what
-leaves the least gap, in the mean over the seeds, is taken.
+The search is the same for all methods and uses public inputs only: the model's sizes and bound, its
+network, and synthetic records with seeds of their own. At every total epsilon it tries all choices
+of a small grid and takes the one with the least gap, in the mean over the seeds.
 
-Noise has the scales that plans give it: what one change may do to a vector, times the multiplier.
+Noise has the scales that plans give it: a vector's sensitivity times the noise multiplier.
 """
 
 from __future__ import annotations
@@ -32,23 +32,24 @@ STEPS = (0.2, 0.1, 0.03, 0.01, 0.003)
 ROUNDS = (3, 10, 30, 100)
 DECAYS = (0.9, 0.97, 1.0)
 REPORTS: tuple[Literal["last", "average"], ...] = ("last", "average")
-# Of the records that parameters are chosen with; studies count their seeds from 0.
+# Seeds of the records that parameters are chosen with; studies count their seeds from 0.
 SEEDS = (1001, 1002)
-# Points that are farther from 0 do not come back in time.
+# Absolute value of an entry beyond which a run is given up as divergent.
 _FAR = 1e6
 
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """A study's public numbers, and everybody's records.
+    """A problem with all agents' records and their network, as arrays.
 
     Attributes
     ----------
     study : Classification
+        The problem.
     signed : ndarray, shape (N, m, d)
-        Rows times labels.
+        Rows of features times labels.
     P : ndarray, shape (N, N)
-        I - W.
+        Matrix I - W of the network.
     """
 
     study: Classification
@@ -59,7 +60,7 @@ class Arrays:
     def of(
         cls, study: Classification, parts: Sequence[Records], network: dp.networks.Network
     ) -> Arrays:
-        """Stack the records."""
+        """Stack the agents' records."""
         return cls(study, np.array([part.signed for part in parts]), matrix_of(network))
 
     def gradients(self, X: Floats) -> Floats:
@@ -69,7 +70,7 @@ class Arrays:
         return self.study.penalty.gradient(X) + self.study.ridge * X - pull
 
     def gap(self, X: Floats) -> float:
-        """(31)."""
+        """Return the gap (31) at the agents' points X, shape (N, d)."""
         total = self.gradients(X).sum(axis=0)
         return float(((X - X.mean(axis=0)) ** 2).sum() + total @ total / len(X))
 
@@ -82,11 +83,15 @@ def paths(
     Parameters
     ----------
     arrays : Arrays
+        The problem with its records.
     method : Method
+        The method.
     choice : Choice
+        Its parameters.
     multiplier : float
         Noise of the first gradient over its sensitivity; 0 for none.
     seed : int
+        Seed of the noise.
     """
     rng = np.random.default_rng(seed)
     shape = arrays.signed.shape[::2]
@@ -141,7 +146,7 @@ def _tracking(arrays: Arrays, choice: Choice, noise: Noise) -> Iterator[Floats]:
 
 
 def _walk(arrays: Arrays, method: Method, choice: Choice, noise: Noise) -> Iterator[Floats]:
-    """Methods whose points leave: these are the same for the agent itself."""
+    """Yield the points of a method that releases them with noise and goes on from these values."""
     P, s = arrays.P, choice.step
     eta_gamma, eta_omega = 1.0, 0.0
     if method.rule == "primal-dual":
@@ -155,24 +160,26 @@ def _walk(arrays: Arrays, method: Method, choice: Choice, noise: Noise) -> Itera
 
 
 def choices(method: Method) -> list[Choice]:
-    """The grid."""
+    """Return the grid of parameters that are tried for a method."""
     return [
         Choice(step, rounds, decay, ratio)
         for step, rounds, decay in product(STEPS, ROUNDS, (1.0,) if method.gaussian else DECAYS)
-        # Scales as in the paper, or both releases of a round at the same price.
+        # Equal noise scales as in the paper, or an equal privacy loss of a round's two releases.
         for ratio in ((1.0, step) if method.double else (1.0,))
     ]
 
 
 def tuned(method: Method, epsilon: float, problems: Sequence[Arrays]) -> tuple[Choice, float]:
-    """The choice with the least mean gap at a total epsilon, and that gap.
+    """Return the choice with the least mean gap at a total epsilon, and this gap.
 
     Parameters
     ----------
     method : Method
+        The method.
     epsilon : float
+        Total epsilon.
     problems : sequence of Arrays
-        Drawn with `SEEDS`.
+        Problems with records that were drawn with `SEEDS`.
     """
     scored = []
     for choice in choices(method):

@@ -257,7 +257,7 @@ def attained_loss(schedule: Schedule, seed: int = 0) -> float:
         return messages
 
     def behind(messages: list[tuple[Floats, Floats]], shift: float) -> tuple[Floats, Floats]:
-        """Return the noise for which agents with shifted gradients send these messages."""
+        """Return the noise that makes agents with shifted gradients send these messages."""
         d, q, x = np.zeros((3, 3, schedule.size))
         W, E = [], []
         for k, (y, z) in enumerate(messages):
