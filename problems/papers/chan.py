@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcvx.privacy.last_iterate import sampled
+from dpcvx.privacy.secret_draws import Draws
 from dpcvx.privacy.two_block import TwoBlock, local_zcdp
 
 from ..elastic_net.certified import certified
@@ -100,6 +102,18 @@ def ours(proved: TwoBlock, setting: Setting, users: int, rounds: int) -> float:
     change = 2 * setting.radius
     own = sampled(proved, change, setting.sigma, users=users, iterations=rounds)
     return own.price(DELTA).epsilon
+
+
+def secret(proved: TwoBlock, setting: Setting, users: int, rounds: int) -> float:
+    """Return epsilon with ``draws="secret"``: clipped gradients of all users are one change apart.
+
+    `proved` is that of `ours`.
+    """
+    change = 2 * setting.radius
+    turn = math.sqrt(2 * local_zcdp(proved, change, setting.sigma))
+    step = proved.eta * change / setting.sigma
+    norms = () if proved.proved is None else proved.proved.contractions
+    return Draws(users, rounds, turn, 1.0, step, norms).price(DELTA).epsilon
 
 
 def seen(setting: Setting, users: int, rounds: int) -> float:

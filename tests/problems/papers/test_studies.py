@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 import problems.papers
+from problems.elastic_net.certified import certified
+from problems.elastic_net.setting import Setting
 from problems.nonconvex_classification import printed
 from problems.nonconvex_classification.experiment import FIGURE_3, PARAMETERS, Curve, Size
 from problems.nonconvex_classification.records import SMOOTHNESS
 from problems.nonconvex_classification.theory import Parameters, local_convergence
-from problems.papers import ou, rows
+from problems.papers import chan, ou, rows
 from problems.papers.__main__ import STUDIES, main
 from problems.papers.rows import Row
 from problems.papers.studies import Scope, draw, total
@@ -146,3 +148,14 @@ def test_figure_3_has_the_papers_order_of_methods():
     ]
     assert ends == sorted(ends) and ends[2] > 1
     assert Scope(500, 3) == STUDIES["ou_figure_3"].full
+
+
+def test_secret_draws_lose_less_than_known_ones_where_noise_hides_a_turn():
+    proved = certified(Setting(0.25, 0.9).block, 100)
+    last = math.inf
+    for sigma in (2.0, 5.0, 20.0):
+        own = Setting(0.25, 0.9, sigma=sigma)
+        epsilon = chan.secret(proved, own, 1000, 100)
+        assert 0 < epsilon < min(last, chan.ours(proved, own, 1000, 100))
+        assert epsilon < chan.seen(own, 1000, 100)
+        last = epsilon
