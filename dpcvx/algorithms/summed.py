@@ -100,7 +100,7 @@ class ServerState:
     residual: Array  # shape (m,); last sum minus its target
     target: Array  # shape (m,)
     passed: tuple[tuple[Share, ...], ...] = ()  # shares to forward, by sender
-    sums: SecretSum | None = None  # secret sum of this round; None if the server side adds up
+    sums: SecretSum | None = None  # secure aggregation of this round; None if the server adds up
     dual: float = math.nan  # l2 norm of the change of the sum in the last round
     terms: tuple[Array, ...] | None = None  # summands of the last sum; None if they are not known
 

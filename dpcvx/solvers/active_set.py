@@ -142,7 +142,7 @@ class ActiveSet:
     def _asked(
         self, weights: _Weighted, slopes: Array, tolerance: float
     ) -> tuple[Array, Array] | None:
-        """Return the scaled minimizer and its multipliers."""
+        """Return the scaled minimizer and its multipliers; None if the solver fails."""
         model = weights.model
         model.settings = {"primal_tol": tolerance}
         # An update with `sense` resets the solver's active set.

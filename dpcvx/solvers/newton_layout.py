@@ -451,7 +451,7 @@ class Rules(NamedTuple):
 
     @property
     def growing(self) -> tuple[float, float, float, float, float, float]:
-        """The penalties of the second stage, and the limits of the repeated first stage."""
+        """The penalties of the second stage and limits of the repeated first stage, for kernels."""
         return self.first, self.growth, self.last, self.settled, self.near, float(self.end)
 
 

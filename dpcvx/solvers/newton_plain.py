@@ -394,7 +394,7 @@ def _begin(sizes: Index) -> Index:
 
 
 def _both(layout: NewtonLayout) -> tuple[Index, Index]:
-    """Return the first and the second pair of every product, as two arrays of positions."""
+    """Return the positions of the two factors of every product of pairs, as two arrays."""
     a, b = np.empty((2, layout.slots.size), dtype=np.intp)
     widths = np.where(np.diff(layout.products) > 0, np.diff(layout.pairs), 0)
     for width in np.unique(widths[widths > 0]):

@@ -164,7 +164,7 @@ class QuadraticSum:
         return self._factor
 
     def _in_ball(self, linear: Array) -> Array | None:
-        """Return the minimizer ``-(H + tau a^2)^-1 linear`` in the ball, at the root tau."""
+        """Return the minimizer ``-(H + tau a^2)^-1 linear`` in the ball; tau is its multiplier."""
         ball = self._terms.balls[0][1]
         if self._axes is None:
             self._axes = np.linalg.eigh(self._H)

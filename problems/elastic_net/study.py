@@ -72,7 +72,7 @@ class ElasticNet:
         )
 
     def seated(self, order: Ints) -> dict[dp.Private | str, Floats]:
-        """Return data for ``plan.run(data=...)`` that give agent k the data of user ``order[k]``."""
+        """Return data for ``plan.run(data=...)`` that give agent k the data of ``order[k]``."""
         data: dict[dp.Private | str, Floats] = {}
         for k, i in enumerate(order.tolist()):
             data[f"features {k}"] = self.users.features[i : i + 1]
