@@ -1,1 +1,1 @@
-"""The methods, one a file, and the public program that they run on."""
+"""Optimization methods, one per file, and `Program`, the public arrays of a problem for them."""

@@ -32,7 +32,7 @@ _REGULARIZATION = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class RecentMoves:
-    """Memory of an iteration: its last points and moves, and the state of the safeguard."""
+    """Last points and moves of a fixed-point iteration, and how many points were rejected."""
 
     points: tuple[Array, ...] = ()
     moves: tuple[Array, ...] = ()
@@ -42,18 +42,19 @@ class RecentMoves:
 
 
 def cleared(memory: RecentMoves) -> RecentMoves:
-    """Return the memory without points and moves, which an iteration with a new map cannot use."""
+    """Return the memory without its points and moves, for an iteration whose map has changed."""
     return RecentMoves(extrapolated=memory.extrapolated, rejected=memory.rejected)
 
 
 def accelerated(
     memory: RecentMoves, point: Array, move: Array, length: int
 ) -> tuple[RecentMoves, Array]:
-    """Return the memory after this round, and the next point.
+    """Return the memory after this round, and the next point of the accelerated iteration.
 
     Parameters
     ----------
     memory : RecentMoves
+        Points and moves of the last rounds.
     point, move : ndarray
         Current point, and the method's move from it.
     length : int
@@ -74,7 +75,10 @@ def accelerated(
 
 
 def _extrapolated(points: tuple[Array, ...], moves: tuple[Array, ...]) -> Array | None:
-    """Return the extrapolated point; None if there are too few points or no finite one."""
+    """Return the point extrapolated from the last points and moves, if there are enough.
+
+    The result is None if there are too few points, or the extrapolated point is not finite.
+    """
     if len(points) < 2:
         return None
     dS, dG = np.diff(np.array(points), axis=0), np.diff(np.array(moves), axis=0)

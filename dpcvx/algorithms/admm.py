@@ -53,7 +53,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class ADMMState(Iterates):
-    """State of an agent: its points, its multipliers, and its objective if it is released once."""
+    """State of an agent: its points and multipliers, and its objective for data released once."""
 
     lam: Array  # shape (s,)
     bent: bool  # whether the data change second derivatives of the objective
@@ -70,7 +70,7 @@ class ReleasedObjective:
 
 @dataclass(frozen=True, eq=False)
 class ADMMServer(ConsensusServer):
-    """State of the server, with the point s of the fixed-point iteration."""
+    """State of the server, with the point s that over-relaxation and acceleration update."""
 
     point: Array | None = None  # s of all agents in this round, as one vector; None if w is sent
     memory: RecentMoves = field(default_factory=RecentMoves)
@@ -138,18 +138,18 @@ class ADMM(ConsensusMethod[ADMMState]):
     def noise_floor(
         self, program: Program, noise: Sequence[float], t: int, penalty: float
     ) -> float | None:
-        """Return the residual that noise sustains if the objectives have no curvature."""
+        """Return the consensus residual that noise sustains if objectives have no curvature."""
         return self.floor(program, noise, t, penalty, penalty)
 
     def start_server(self, program: Program) -> ADMMServer:
-        """Return the state with z at the agents' public initial points, and zero multipliers."""
+        """Return the server's state: copies z at the public initial points, zero multipliers."""
         begun = super().start_server(program)
         return ADMMServer(program, begun.w, begun.z, begun.lam)
 
     def send(
         self, server: ConsensusServer, t: int, k: int
     ) -> tuple[ConsensusServer, list[Broadcast]]:
-        """Send w, or ``s - lam / rho`` with over-relaxation or acceleration."""
+        """Send the shared vector w, or ``s - lam / rho`` with over-relaxation or acceleration."""
         state, messages = super().send(server, t, k)
         alpha, length = self.relaxation, self.acceleration
         if (alpha in (None, 1) and not length) or not isinstance(state, ADMMServer):

@@ -32,10 +32,10 @@ State = TypeVar("State", bound=AgentState)
 
 
 def projected_step(local: Local, state: State, query: Step | Minimizer, oracle: Oracle) -> State:
-    """Return the state after a released gradient step or local minimizer, projected onto W.
+    """Return an agent's state after a noisy gradient step or minimizer, projected onto its set W.
 
-    The projection also minimizes the terms without a gradient, multiplied by the step size. If it
-    fails, the state keeps the previous point.
+    The projection also minimizes the objective's terms without a gradient, multiplied by the step
+    size. If it fails, the state keeps the previous point.
     """
     noisy = oracle.release(query)
     weight = query.step if isinstance(query, Step) else 0.0
@@ -51,7 +51,9 @@ EXACT = Kind(
 
 
 def minimization(program: Program, D: float, owner: str) -> Minimization:
-    """Return the iterative search that finds any agent's minimizer of ``f(x) + D/2 ||x - v||^2``.
+    """Return the search that minimizes ``f(x) + D/2 ||x - v||^2`` for any agent's objective f.
+
+    The minimum is over the agent's feasible set; `owner` is the method's name in errors.
 
     Raises
     ------

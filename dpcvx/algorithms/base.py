@@ -105,7 +105,7 @@ class Batch(Sequence[Any]):
 
 @dataclass(frozen=True, eq=False)
 class Local:
-    """Public program of one agent, with a projector, a solver and a gradient made from it.
+    """One agent's public objective and constraints, with their projector, solver and gradient.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class Local:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """An agent's results, shape (n,): the last iterate, and the average that the theory covers.
+    """An agent's results, shape (n,): its last iterate, and the average that theorems cover.
 
     `weight` is the total weight of the iterates in the average; None if each round counts once.
     """
@@ -304,7 +304,7 @@ class Requirements:
         return tuple(math.sqrt(rest / part) for part in self.first)
 
     def minimizes(self, program: Program) -> bool:
-        """Return whether the method's steps minimize all terms in the agents' `rest`.
+        """Return whether the method's steps minimize all public terms in `LocalProgram.rest`.
 
         Parameters
         ----------
@@ -347,12 +347,12 @@ class Algorithm(abc.ABC, Generic[S, A]):
     returned: Output | None
 
     def check_fields(self, **kinds: Kind) -> None:
-        """Refuse parameters of the wrong kind; `returned` is always checked.
+        """Refuse parameters of a wrong type or range; `returned` is always checked.
 
         Parameters
         ----------
         **kinds : Kind
-            Kind of each parameter, by name.
+            Allowed type and range of each parameter, by name.
 
         Raises
         ------
@@ -362,7 +362,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     @property
     def called(self) -> str:
-        """Name in errors: ``dp.ADMM``, or the bare class name for a class of a user."""
+        """Method's name in errors: ``dp.ADMM``, or the bare class name for a user's class."""
         name = type(self).__name__
         return f"dp.{name}" if of_package(type(self)) else name
 
@@ -390,11 +390,11 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return self
 
     def coupling(self, program: Program) -> str | None:
-        """Return a text for the banner on how the method treats ``coupling=``; None for no text."""
+        """Return a line for the printed plan on how the method treats ``coupling=``, or None."""
         return None
 
     def rate(self, program: Program) -> str | None:
-        """Return a text for the banner on convergence without noise; None for no text.
+        """Return a line for the printed plan on convergence without noise, or None.
 
         It is called after `propose`, so that all parameters are numbers.
         """
@@ -470,7 +470,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
     def noise_floor(
         self, program: Program, noise: Sequence[float], t: int, penalty: float
     ) -> float | None:
-        """Return the approximate residual that noise alone sustains; None if that is unknown.
+        """Return the approximate primal residual that noise alone sustains; None if unknown.
 
         Parameters
         ----------
@@ -506,7 +506,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return {}
 
     def decision(self, server: S) -> Decision | None:
-        """Return the decision for released data; None if no model was solved as it is written."""
+        """Return the solution of the model as written for released data; None without one."""
         return None
 
     @property
@@ -536,7 +536,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
 
 class HiddenIterates(Algorithm[S, A]):
-    """Method whose steps never increase the distance of neighboring runs.
+    """Method whose steps never increase the distance of runs on neighboring data.
 
     Then later noise also hides earlier steps.
     """

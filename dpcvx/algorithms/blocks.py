@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 
 class TwoBlocks:
-    """Public parts of the blocks x and y: coupling matrices, map of the x step, y step.
+    """Public parts of `GradientADMM`: the coupling ``A x + B y = c``, and its x and y steps.
 
     Attributes
     ----------
@@ -32,9 +32,9 @@ class TwoBlocks:
     public : int
         Position of the agent that holds y.
     rows : Eliminated
-        Coupling ``A x + B y = c`` in the form of Remark 3.4.
+        Coupling ``A x + B y = c``, reduced as in Remark 3.4 of Chan, Xie and Zhao.
     inverse : Contraction
-        Map ``v -> (I + eta beta A'A)^-1 v``.
+        Map ``v -> (I + eta beta A'A)^-1 v`` with step size eta and penalty beta.
     exact : bool
         Whether the y step has a closed form.
     """
@@ -74,11 +74,11 @@ class TwoBlocks:
 
     @property
     def convexity(self) -> float:
-        """Modulus of strong convexity of g; 0 if g is not a sum over single entries of y."""
+        """Strong convexity of the objective g(y); 0 if g is not a sum over single entries of y."""
         return 0.0 if self._form is None else max(0.0, float(self._form.p.min()))
 
     def feasible(self, x: Array) -> Array:
-        """Return the y within its bounds that minimizes the violation of the coupling at x."""
+        """Return the y within its bounds that minimizes ``||A x + B y - c||``."""
         assert self._form is not None
         A, B, zero = self.rows.A, self.rows.B, np.zeros(self.rows.B.shape[1])
         nearest = replace(self._form, p=zero, q=zero, low=zero, high=zero)
@@ -86,7 +86,10 @@ class TwoBlocks:
         return nearest.minimize(np.where(squares > 0, squares, 1.0), B.T @ (A @ x - self.rows.c))
 
     def y(self, x: Array, lam: Array, before: Array) -> tuple[Array, Outcome]:
-        """Return y after the y step, or the previous y if the step fails, and the outcome."""
+        """Return the y that minimizes the augmented Lagrangian, and the outcome.
+
+        Return `before`, the previous y, if the minimization fails. `lam` has the multipliers.
+        """
         rows, beta = self.rows, self._beta
         slope = rows.B.T @ (beta * (rows.A @ x - rows.c) - lam)
         if self._conic is None:
@@ -146,7 +149,7 @@ def blocks_of(program: Program) -> tuple[tuple[int, ...], int]:
 
 
 def eliminated(program: Program) -> Eliminated:
-    """Return the coupling ``A x + B y = c`` in the form of Remark 3.4."""
+    """Return the coupling ``A x + B y = c``, reduced as in Remark 3.4 of Chan, Xie and Zhao."""
     users, public = blocks_of(program)
     coupling = program.coupling
     assert coupling is not None
@@ -162,7 +165,11 @@ def eliminated(program: Program) -> Eliminated:
 
 
 def _with_penalty(data: ConeData, rows: Eliminated, beta: float) -> ConeData:
-    """Return the cone program of ``g(y) + beta/2 ||B y||^2`` under all constraints on y alone."""
+    """Return the cone program of the y step: g(y) in `data`, plus ``beta/2 ||B y||^2``.
+
+    B is the matrix of y in the coupling `rows`. Rows of the coupling that contain y alone become
+    constraints.
+    """
     n, N = data.n, data.A.shape[1]
     squares = sp.block_diag([beta * rows.B.T @ rows.B, sp.csc_array((N - n, N - n))])
     alone = sp.hstack([sp.csc_array(rows.B_alone), sp.csc_array((rows.c_alone.size, N - n))])

@@ -108,7 +108,10 @@ def common_point(program: Program, vectors: Sequence[Array], *, alone: bool = Fa
 
 
 def _holds(whole: Joint, x: Array, unit: Array) -> bool:
-    """Return whether a point satisfies all constraints to the accuracy of solvers."""
+    """Return whether the joint vector x satisfies all constraints to the accuracy of solvers.
+
+    `unit` has the unit of each component.
+    """
     projector = _projector(_scaled(whole.data, unit))
     return projector is not None and projector.violation(x / unit) <= _SOLVED
 
@@ -142,7 +145,7 @@ def _excess(program: Program, vectors: Sequence[Array]) -> float:
 
 
 def agents_apart(program: Program) -> tuple[str, ...] | None:
-    """Return the names of a minimal group of agents whose sets have no common point.
+    """Return the names of a minimal group of agents whose feasible sets have no common point.
 
     The coupling counts as a set. With more than 50 agents, the group has all agents with
     constraints. None if the sets are not proved to have no common point.
@@ -164,7 +167,7 @@ def agents_apart(program: Program) -> tuple[str, ...] | None:
 
 
 def _meet(program: Program) -> bool:
-    """Return False if the sets of a program provably have no common point, else True."""
+    """Return False if the agents' feasible sets provably have no common point, else True."""
     starts = [local.start for local in program.agents]
     if program.coupling is None and not any(a.constraints.b.size for a in program.agents):
         return True
@@ -172,9 +175,9 @@ def _meet(program: Program) -> bool:
 
 
 def _projected(data: ConeData, x: Array, unit: Array, weights: Array) -> tuple[Array, Outcome]:
-    """Return the closest point of a set, and the outcome; x itself if the projection fails.
+    """Return the feasible point of `data` closest to x, and the outcome; x itself upon failure.
 
-    Distances are in multiples of `unit`, with these weights.
+    Distances along a component are in multiples of its `unit`, and weighted.
     """
     projector = _projector(_scaled(data, unit))
     if projector is None:
@@ -252,7 +255,7 @@ def _projector(scaled: ConeData) -> Projector | None:
 
 
 def _scaled(data: ConeData, unit: Array) -> ConeData:
-    """Return a set in these units of its components.
+    """Return a cone program's feasible set with each component divided by its unit.
 
     All rows are divided by the largest unit, which leaves cones unchanged.
     """

@@ -100,7 +100,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
     penalty: float | PenaltyRule | None
 
     def check(self) -> None:
-        """Refuse values of `penalty` and `returned` of the wrong kind."""
+        """Refuse values of `penalty` and `returned` of a wrong type or range."""
         if self.penalty is not None:
             as_penalty(self.penalty)
         self.check_fields()
@@ -116,7 +116,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         return replace(cast(Any, self), penalty=rule)
 
     def start_server(self, program: Program) -> ConsensusServer:
-        """Return the state with z at the agents' public initial points, and zero multipliers."""
+        """Return the server's state: copies z at the public initial points, zero multipliers."""
         z = tuple(local.start[local.shared] for local in program.agents)
         lam = tuple(np.zeros(local.slots.size) for local in program.agents)
         return ConsensusServer(program, _mean(program, joined(z)), z, lam)
@@ -124,7 +124,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
     def send(
         self, server: ConsensusServer, t: int, k: int
     ) -> tuple[ConsensusServer, list[Broadcast]]:
-        """Send w, the mean of z - lam / rho over the holders of each component (line 5)."""
+        """Send the shared vector w: the mean of z - lam / rho over each component's holders."""
         program = server.program
         assert self.penalty is not None
         rule, before = as_penalty(self.penalty), server.rho
@@ -176,7 +176,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         )
 
     def _no_copy(self, server: ConsensusServer, replies: Sequence[Any]) -> ModelError:
-        """Return the error for the first reply that is no copy of an agent's shared entries."""
+        """Return the error for the first reply that is no `LocalCopy` of the agent's size."""
         for local, copy in zip(server.program.agents, replies, strict=True):
             n = local.slots.size
             said = type(copy).__name__
@@ -193,7 +193,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
 
     @staticmethod
     def _moved(server: ConsensusServer, rho: float) -> tuple[Array, float]:
-        """Return w (Ryu and Kim, line 5), and the dual residual, rho times the norm of its change.
+        """Return the new shared vector w, and the dual residual: rho times the norm of w's change.
 
         The norm counts each component once per holder.
         """

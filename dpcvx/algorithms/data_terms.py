@@ -51,7 +51,7 @@ class DataTerms:
 
 
 def data_terms(local: Local, x: Array, oracle: Oracle) -> DataTerms:
-    """Return the data's terms, from releases of a gradient at x and, if needed, of H.
+    """Return the terms that data add, from a released gradient at x and, if needed, released H.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def data_terms(local: Local, x: Array, oracle: Oracle) -> DataTerms:
 
 
 def curvature_of_data(local: Local, oracle: Oracle) -> sp.csr_array:
-    """Return H, released if the data change second derivatives; else a matrix without entries."""
+    """Return the second derivatives H that data add, released; without entries if they add none."""
     n = local.program.n
     if not curved(local.program.form):
         return sp.csr_array((n, n))
@@ -85,7 +85,7 @@ def with_curvature(data: ConeData, H: sp.csr_array) -> ConeData:
 
 @dataclass(frozen=True, eq=False)
 class MomentSum:
-    """Summands of a sum of second moments over all agents, and the function of the sum."""
+    """Summands of a sum of second moments over all agents, and the objective that reads the sum."""
 
     terms: tuple[Scaled, ...]  # summand of each agent
     reader: int  # position of the agent whose objective is evaluated for the sum
@@ -98,7 +98,9 @@ class MomentSum:
         return self.terms[0].size
 
     def read(self, total: Array) -> tuple[Array, sp.csr_array]:
-        """Return gradient at 0 and Hessian of all agents' data terms, over the reader's variables.
+        """Return the gradient at 0 and the Hessian of all agents' data terms, from their sum.
+
+        Both are over the variables of the agent at position `reader`.
 
         Parameters
         ----------
@@ -111,7 +113,7 @@ class MomentSum:
 
 
 def moment_sum(program: Program) -> MomentSum:
-    """Return the summands and the reader of a sum of second moments over a program's agents.
+    """Return the second moments that each agent adds to a sum, and the objective that reads it.
 
     Raises
     ------
@@ -155,7 +157,11 @@ def moment_sum(program: Program) -> MomentSum:
 
 
 def _alike(first: Reading, second: Reading, here: Index, there: Index, size: int) -> bool:
-    """Return whether two objectives are the same function of their records and of all variables."""
+    """Return whether two agents' objectives are the same function of records and variables.
+
+    `here` and `there` are the positions of the agents' variables in the joint vector of length
+    `size`.
+    """
     if (first.parts, first.widths) != (second.parts, second.widths):
         return False
     F, G = (

@@ -179,7 +179,7 @@ class DecentralizedADMM(NeighborMethod):
         return replace(self, graph=graph, step=step, penalty=penalty, exact=exact, returned=output)
 
     def violated(self, program: Program) -> list[str]:
-        """Return texts on the conditions for a linear rate (see the module) that do not hold.
+        """Return the conditions for a linear rate (see the module) that do not hold, as text.
 
         These conditions are sufficient without noise; runs converge under much weaker conditions.
 
@@ -214,7 +214,7 @@ class DecentralizedADMM(NeighborMethod):
         return problems
 
     def rate(self, program: Program) -> str:
-        """Return a text on the linear rate, or on the conditions for it that do not hold."""
+        """Return a sentence on linear convergence, or on its conditions that do not hold."""
         broken = self.violated(program)
         if broken:
             return f"no linear rate is known: {'; '.join(broken)}"
@@ -229,7 +229,7 @@ class DecentralizedADMM(NeighborMethod):
         message: Inbox | Inboxes,
         oracle: Oracle,
     ) -> tuple[AgentState, Array]:
-        """Update the multipliers from the last round's values, and then x."""
+        """Update the multipliers from the neighbors' last points, and release the next x."""
         assert self.step is not None and self.penalty is not None
         mine = shared(state.x, local.program)
         lam = state.lam

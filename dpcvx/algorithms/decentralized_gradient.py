@@ -97,7 +97,7 @@ class DecentralizedGradient(NeighborMethod):
 
     @property
     def batched(self) -> bool:
-        """Return False with drawn entries or ``aggregate="pair"``, and for subclasses."""
+        """Return whether agents are batched: not with `coordinates`, "pair", or in subclasses."""
         plain = self.aggregate != "pair" and self.coordinates is None
         return plain and type(self) is DecentralizedGradient
 
@@ -152,7 +152,7 @@ class DecentralizedGradient(NeighborMethod):
         return self.projected_step(local, state, query, oracle)
 
     def _aggregated(self, message: Inbox | Inboxes, value: Array, oracle: Oracle) -> Array:
-        """Return the aggregate of the received points and the agent's own point."""
+        """Return the aggregate of the received points and the agent's own point `value`."""
         if self.aggregate == "mixing":
             return message.weighted() + message.own_weight * value
         if self.aggregate == "mean":

@@ -55,7 +55,7 @@ _POINT = "x"
 
 @dataclass(frozen=True, eq=False)
 class Memory(Iterates):
-    """State of an agent without its unreleased point; it follows from released values.
+    """State of an agent, all from released values; the oracle stores its exact point.
 
     Attributes
     ----------
@@ -165,7 +165,7 @@ class DPP2(SecretPointMethod[Memory]):
         return replace(self, graph=graph, step=step, neighbor_step=beta, penalty=penalty)
 
     def points(self, server: NetworkState, sent: Array, t: int) -> Array:
-        """Return x + w of all agents, which follows from eta, y and the previous y."""
+        """Return all agents' noisy points x + w, which follow from eta, y and the previous y."""
         return sent if t == 1 else self.memory * server.points + sent - server.first
 
     def start_agent(self, local: Local) -> Memory:
@@ -177,7 +177,7 @@ class DPP2(SecretPointMethod[Memory]):
     def act(
         self, local: Local, state: Memory, t: int, k: int, message: Inbox, oracle: Oracle
     ) -> tuple[Memory, Array]:
-        """Return y of the new point in exchange 0, and z of its gradient in exchange 1."""
+        """Release y, from the new noisy point, in exchange 0, and z, from a gradient, in 1."""
         assert self.step is not None and self.neighbor_step is not None and self.penalty is not None
         program = local.program
         if k == 0:

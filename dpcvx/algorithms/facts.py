@@ -84,7 +84,7 @@ class PublicFacts(Protocol):
 
     @property
     def scale(self) -> float:
-        """Typical curvature, or largest slope divided by the distance to go; 0 if both unknown."""
+        """Typical curvature, or largest slope over the distance to the optimum; 0 if unknown."""
         ...
 
     @property

@@ -100,7 +100,7 @@ class GradientServer:
     outcome: Outcome = Outcome.SOLVED
 
     def each(self, message: Callable[[Index], Any]) -> list[Any]:
-        """Return ``message(places)`` for each agent.
+        """Return ``message(positions)`` for each agent, with the positions of its components.
 
         Agents with equal positions get one object, so that it is serialized once.
         """
@@ -122,7 +122,7 @@ class Moved:
 
 @dataclass(frozen=True, eq=False)
 class GradientMember(Iterates):
-    """State of an agent: its point, and its share of its own summand until the next exchange."""
+    """State of an agent: its point, and the secret share of its summand that it keeps itself."""
 
     kept: Share | None = None
 
@@ -280,7 +280,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         message: Question | ScaleQuestion | Delivery | Moved,
         oracle: Oracle,
     ) -> tuple[GradientMember, Any]:
-        """Return the summand, whole or in shares, then the sum of shares; last, store the point."""
+        """Return the summand or its shares; in exchange 1, the sum of shares; last, store x."""
         name = local.program.name
         if isinstance(message, Moved):
             return state.after(message.x, message.outcome), None
@@ -351,7 +351,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
 
 
 def _answered(message: ScaleQuestion, oracle: Oracle) -> Array:
-    """Return an agent's summand for a query that learns, or uses, the scale of the records."""
+    """Return an agent's answer to a query that learns, or uses, the scale of the records."""
     point, limit, unit = message.at, message.limit, message.unit
     if message.what != "gradient":
         if message.what == "curvature":

@@ -180,7 +180,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return self.draws == "secret"
 
     def coupling(self, program: Program) -> str:
-        """Return a text on the elimination of equalities by Remark 3.4."""
+        """Return a line on the equalities that Remark 3.4 eliminates."""
         rows, written = eliminated(program), program.coupling
         assert written is not None
         count, size = len(written.right), len(rows.c)
@@ -225,7 +225,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return replace(self, penalty=beta, smoothness=nu or None, step=eta, returned=output)
 
     def _balanced(self, program: Program, norm: float) -> float:
-        """Return a penalty of the size of the convexity moduli, so that interval (23) is wide."""
+        """Return a penalty near the convexity moduli, so that the paper's interval (23) is wide."""
         users, _ = blocks_of(program)
         least = min(len(users) * self._convexity(program), TwoBlocks(program, 1.0, 1.0).convexity)
         return (least or 1.0) / norm**2
@@ -241,7 +241,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return self.step
 
     def _contracting(self, program: Program, nu: float) -> float:
-        """Return the middle of interval (23), a step size that makes iterations contract."""
+        """Return the middle of the paper's interval (23): a step that makes iterations contract."""
         users, _ = blocks_of(program)
         blocks = TwoBlocks(program, self._beta, 1.0)
         mu = self._convexity(program)
@@ -329,7 +329,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         )
 
     def _certified_smoothness(self, names: Sequence[str], derived: Sequence[float | None]) -> float:
-        """Return a smoothness constant for all users, derived or else asserted."""
+        """Return a smoothness constant for all users' objectives, derived or else asserted."""
         largest = max((nu for nu in derived if nu is not None), default=0.0)
         unknown = [name for name, nu in zip(names, derived, strict=True) if nu is None]
         if unknown and self.smoothness is None:

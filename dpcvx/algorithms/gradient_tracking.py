@@ -36,7 +36,7 @@ _POINT, _OLD, _DIRECTION = "x", "old", "s"
 
 @dataclass(frozen=True, eq=False)
 class Tracker(Iterates):
-    """State of an agent without its unreleased vectors; it follows from released values.
+    """State of an agent, all from released values; the oracle stores its exact vectors.
 
     Attributes
     ----------

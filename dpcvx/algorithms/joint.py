@@ -66,7 +66,7 @@ class Joint:
 
 @dataclass(frozen=True, eq=False)
 class AtPoint:
-    """Query to an agent about a point of all agents."""
+    """Query to an agent at a public point: a vector of the variables of all agents."""
 
     at: Array  # shape (n,); the agent's components of the point
     place: Index  # positions of these components in the joint vector

@@ -400,7 +400,7 @@ class Scale:
         return replace(done, first=first, multiple=first)
 
     def _counted(self, t: int, above: float) -> Array:
-        """Return the distribution of the searched limit after one more count.
+        """Return the distribution of the searched clip or curvature limit after one count.
 
         If the searched limit is just above q half octaves below the bounds, at most the wanted
         share of the records exceeds larger limits, and more records exceed smaller limits.
@@ -498,7 +498,7 @@ class Scale:
         return float(eta[t - ROUNDS - 1]) * self.brake
 
     def said(self) -> str:
-        """Return a text on the learned scale, for the result."""
+        """Return a sentence on the learned clip and curvatures, for a note of the result."""
         tighter = ", so that tighter bounds would do" if self.multiple < 0.5 else ""
         return (
             f"learned scale: a gradient's clip ended at {self.multiple:.2g} times what declared "
@@ -508,18 +508,18 @@ class Scale:
 
 
 def _before() -> Array:
-    """Return the prior distribution of a limit, before any count."""
+    """Return the distribution of a searched limit before any count, by half octave."""
     odds = np.exp(-_RARER * np.arange(_CELLS + 1.0))
     return odds / odds.sum()
 
 
 def _quantile(odds: Array, part: float = 0.5) -> int:
-    """Return the median of a distribution in half octaves, or another quantile."""
+    """Return the position of the quantile `part` of a distribution; the median by default."""
     return int(np.searchsorted(np.cumsum(odds), part * odds.sum()))
 
 
 def _limit(odds: Array, part: float) -> float:
-    """Return a limit that is too low with about this probability."""
+    """Return the limit that is too low with about the probability `part`, by `odds`."""
     return 2.0 ** (-max(_quantile(odds, part) - 0.5, 0.0) / 2)
 
 

@@ -66,7 +66,7 @@ def _balanced(neighbors: Around, weight: Callable[[int, int], float]) -> tuple[A
 
 
 def _lazy(row: Array) -> Array:
-    """Return a row of weights for the lazy rule: the mean of the row and the identity's row."""
+    """Return an agent's weights for a lazy rule: halved, and 1/2 more for the agent itself."""
     half = row / 2
     half[-1] = (1 + row[-1]) / 2
     return half
@@ -230,7 +230,7 @@ def second_eigenvalue(neighbors: Around, rows: Sequence[Array]) -> float:
 
 
 def best_step(neighbors: Around) -> float:
-    """Return the number a that minimizes the second eigenvalue modulus of ``I - a L``."""
+    """Return the a that minimizes the second eigenvalue modulus of ``I - a L``, L the Laplacian."""
     L = laplacian(neighbors)
     if not _large(neighbors):
         values = np.linalg.eigvalsh(L.toarray())
@@ -256,7 +256,7 @@ def _bound_of_laplacian(neighbors: Around) -> float:
 
 
 def _room(n: int) -> float:
-    """Return a distance for shifts, below the least positive eigenvalue of a Laplacian."""
+    """Return a shift for inverse iteration, below the least positive eigenvalue of a Laplacian."""
     return max(1 / n**2, _ROOM)
 
 
@@ -265,7 +265,7 @@ def _lowest(W: sp.csr_array) -> float:
 
 
 def _floor(W: sp.csr_array) -> float:
-    """Return a lower bound on the eigenvalues of W, by Gershgorin's theorem."""
+    """Return a lower bound on the eigenvalues of a mixing matrix W, by Gershgorin's theorem."""
     diagonal = W.diagonal()
     return float((diagonal - (abs(W).sum(axis=1) - abs(diagonal))).min())
 

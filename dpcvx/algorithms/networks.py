@@ -146,7 +146,7 @@ class Network:
 
     @cached_property
     def own_weights(self) -> Array:
-        """Diagonal of W, shape (N, 1): each agent's weight for its own value."""
+        """Diagonal of the mixing matrix, shape (N, 1): each agent's weight for its own value."""
         return np.array([row[-1] for row in self.rows])[:, np.newaxis]
 
     @cached_property
@@ -189,12 +189,12 @@ class Network:
 
     @property
     def lowest_eigenvalue(self) -> float:
-        """The smallest eigenvalue of W, at least -1."""
+        """Smallest eigenvalue of the mixing matrix W; at least -1."""
         return lowest_eigenvalue(self.neighbors, self.rows)
 
     @property
     def second_eigenvalue(self) -> float:
-        """Second largest modulus of an eigenvalue of W.
+        """Second largest modulus of an eigenvalue of the mixing matrix W.
 
         A round of averaging multiplies the distance from consensus by at most this factor.
         """
@@ -202,7 +202,7 @@ class Network:
 
     @property
     def spectral_gap(self) -> float:
-        """One minus the second largest modulus of an eigenvalue of W."""
+        """One minus the second largest modulus of an eigenvalue of the mixing matrix."""
         return 1 - self.second_eigenvalue
 
     def graph(self) -> nx.Graph[Any]:

@@ -44,7 +44,7 @@ _WEIGHT = optional(number(lambda v: v >= 0, "that is finite and at least 0"))
 
 @dataclass(frozen=True, eq=False)
 class Minimize:
-    """Query to an agent for its minimizer."""
+    """Query to an agent for the minimizer of its objective plus a random linear term."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -273,7 +273,7 @@ class NeighborMethod(NetworkMethod[AgentState]):
 
 
 def numbers(method: object, *names: str) -> str:
-    """Return a text on these parameters of a method, without those that are None."""
+    """Return the named parameters of a method as text, without parameters that are None."""
     given = ((name, getattr(method, name)) for name in names)
     return "".join(f", {name} = {value:.3g}" for name, value in given if value is not None)
 
@@ -290,7 +290,7 @@ def require_whole(program: Program) -> None:
 
 
 def spread(local: Local, x: Array, others: Array) -> Array:
-    """Return x with its shared variables replaced by `others`, in the order of the slots.
+    """Return x with its shared variables replaced by those in `others`, a shared vector.
 
     For a batch of agents without local variables, `x` or `others` may have a row per agent.
     """
@@ -312,7 +312,7 @@ def mixed(local: LocalProgram, v: Array, message: Inbox | Inboxes) -> Array:
 
 
 def shared(x: Array, local: LocalProgram) -> Array:
-    """Return the shared variables of an agent, in the order of the slots."""
+    """Return the shared variables in an agent's x, in the order of the shared vector."""
     out = np.empty((*x.shape[:-1], local.slots.size))
     out[..., local.slots] = x[..., local.shared]
     return out

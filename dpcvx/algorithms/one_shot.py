@@ -141,7 +141,7 @@ class LeftInShares:
 
 @dataclass(frozen=True, eq=False)
 class OneShotMember(Iterates):
-    """State of an agent: its point, and its share of its own summand until the next exchange."""
+    """State of an agent: its point, and the secret share of its summand that it keeps itself."""
 
     kept: Share | None = None
 
@@ -294,7 +294,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
 
     @property
     def rules(self) -> Rules:
-        """cvxpy's rules that the model must follow."""
+        """cvxpy's rules that the model must follow: DCP, DGP or DQCP."""
         return "dgp" if self.gp else "dqcp" if self.qcp else "dcp"
 
     @property
@@ -452,7 +452,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
     def _of_moments(
         self, server: OneShotServer, moments: MomentSum, pool: Pool, k: int, replies: Sequence[Any]
     ) -> OneShotServer:
-        """Return the state after exchange 0 (shares collected), or after exchange 1 (solved)."""
+        """Return the server's state: with the agents' shares (k = 0), or the solution (k = 1)."""
         if k == 0:
             return replace(server, pool=pool.taken(replies))
         program, places = server.program, server.joint.places

@@ -241,12 +241,12 @@ class Spectral:
 
 
 def _rarely(t: int) -> bool:
-    """Return whether t is one of 1, 2, 4, 7, 11, ..., one more than a triangular number."""
+    """Return whether rho may change after round t, one of 1, 2, 4, 7, 11, ..."""
     return t >= 1 and math.isqrt(8 * t - 7) ** 2 == 8 * t - 7
 
 
 def penalty_said(penalty: float | PenaltyRule | None) -> str:
-    """Return a text on the penalty rule."""
+    """Return words for the penalty rule, or for its absence, in the description of a method."""
     return "a penalty that the plan chooses" if penalty is None else str(as_penalty(penalty))
 
 

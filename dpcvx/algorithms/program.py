@@ -133,19 +133,19 @@ class LocalProgram:
 
     @cached_property
     def blocks(self) -> Blocks:
-        """The independent blocks of W, computed once."""
+        """Independent blocks of the agent's feasible set W, computed once."""
         return blocks_of(self.constraints, self.name)
 
     def projector(self) -> Projector:
-        """Return a new projector onto W; each projector keeps the state of its last call."""
+        """Return a new projector onto the feasible set W; it keeps the state of its last call."""
         return Projector(self.constraints, self.name, blocks=self.blocks)
 
     def proximal(self) -> Projector:
-        """Return a new projector onto W that also minimizes the terms in `rest`."""
+        """Return a new projector onto the set W that also minimizes the terms in `rest`."""
         return Projector(self.constraints, self.name, self.rest, blocks=self.blocks)
 
     def stepping_with(self, kernel: str) -> LocalProgram:
-        """Return the agent with this kernel; the agent unchanged if its projections need none."""
+        """Return the agent with this kernel for Newton steps; unchanged if it needs none."""
         if self.kernel in ("", kernel):
             return self
         return _with_blocks(replace(self, kernel=kernel), self.blocks)
@@ -261,7 +261,7 @@ class Program:
 
     @property
     def kernel(self) -> str:
-        """Name of the kernel for projections; "" if no agent's projection needs a kernel."""
+        """Name of the kernel for Newton steps of projections; "" if no agent needs one."""
         return next((local.kernel for local in self.agents if local.kernel), "")
 
 
@@ -383,13 +383,13 @@ def _like(template: LocalProgram, model: Model, coupling: Coupling | None) -> Lo
 
 
 def _with_blocks(local: LocalProgram, blocks: Blocks) -> LocalProgram:
-    """Return the agent with the blocks of its set, computed for an agent with an equal set."""
+    """Return the agent with the independent blocks of its set, found for an equal set."""
     vars(local)["blocks"] = blocks
     return local
 
 
 class OfKind(Protocol):
-    """Object with a `kind`, such as an agent's program."""
+    """Object with a comparison key `kind`, such as an agent's program."""
 
     @property
     def kind(self) -> Hashable:
@@ -401,7 +401,7 @@ K = TypeVar("K", bound=OfKind)
 
 
 def once_per_kind(agents: Sequence[K], derive: Callable[[K], T]) -> list[T]:
-    """Return ``derive(agent)`` for each agent, computed once for all agents of a kind.
+    """Return ``derive(agent)`` for each agent, computed once for agents with equal `kind`.
 
     Parameters
     ----------

@@ -144,7 +144,7 @@ class ResourceADMM(SummedMethod):
         )
 
     def violated(self, program: Program) -> list[str]:
-        """Return texts on the violated parts of condition (48), or (43) for exact steps.
+        """Return the violated parts of condition (48), or (43) for exact steps, as text.
 
         The condition is sufficient for a linear rate without noise; runs converge under much weaker
         conditions. In the paper's proof of (48), M is a smoothness constant L in one place and its
@@ -195,7 +195,7 @@ class ResourceADMM(SummedMethod):
         return f"{size} {'equality' if size == 1 else 'equalities'} over all agents"
 
     def rate(self, program: Program) -> str:
-        """Return a text on whether condition (48) or (43) for a linear rate holds."""
+        """Return a line on whether condition (48) or (43) for a linear rate holds."""
         condition = f"{'(43)' if self.exact else '(48)'} of Xiao, Ye and Devadas"
         broken = self.violated(program)
         if broken:

@@ -247,7 +247,7 @@ def as_step(step: float | StepRule | None) -> StepRule | None:
 
 
 def step_said(step: float | StepRule | None) -> str:
-    """Return a text on the step-size rule."""
+    """Return words for the step-size rule, or for its absence, in the description of a method."""
     return "a step that the plan chooses" if step is None else str(as_step(step))
 
 

@@ -63,12 +63,12 @@ class SecretSharing:
     resolution: float | None = None
 
     def encoding(self, parties: int) -> Encoding | Residues:
-        """Return the encoding of values that have no distributed noise.
+        """Return the integer encoding for secret sharing of values without distributed noise.
 
         Raises
         ------
         ModelError
-            If the sum of the values of this number of agents could wrap around.
+            If the sum of the values of `parties` agents could wrap around.
         """
         exact = _RESOLUTION if self.resolution is None else self.resolution
         return Encoding(self.limit, exact, parties)
@@ -79,7 +79,7 @@ class SplitSharing(SecretSharing):
     """Secret sharing with distributed noise: `limit` and `resolution` hold for noisy values."""
 
     def encoding(self, parties: int) -> Residues:
-        """Return the encoding of values as residues modulo a power of two."""
+        """Return the integer encoding for secret sharing: residues modulo a power of two."""
         assert self.resolution is not None
         return Residues(self.limit, self.resolution, parties)
 
@@ -107,7 +107,7 @@ class ServerState:
 
 @dataclass(frozen=True, eq=False)
 class Member(AgentState):
-    """State of an agent: its point, and its share of its own summand until the next exchange."""
+    """State of an agent: its point, and the secret share of its summand that it keeps itself."""
 
     kept: Share | None = None
 
@@ -121,7 +121,7 @@ SHARING = optional(
 
 
 def divided(sums: SecretSum, name: str, values: Array) -> tuple[Share, tuple[Share, ...]]:
-    """Return the share of its values that an agent keeps, and the shares for other agents."""
+    """Return the secret share of an agent's values that it keeps, and those for other agents."""
     shares = sums.shares(name, values)
     mine = next(share for share in shares if share.receiver == name)
     return mine, tuple(share for share in shares if share is not mine)
@@ -330,7 +330,7 @@ class Delivery:
 
 
 def shared(oracle: Oracle, question: Question, name: str) -> tuple[Share, Shared]:
-    """Return the share of its gradient that an agent keeps, and its reply.
+    """Return the secret share of an agent's gradient that it keeps, and its reply.
 
     Parameters
     ----------

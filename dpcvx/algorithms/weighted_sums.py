@@ -140,7 +140,8 @@ def _values(
 ) -> Array:
     """Return the value of an expression, or of both sides of a constraint, flat.
 
-    It is nan if there is none. Variables have made-up values of size `spread`.
+    The private objects `data` have the values `arrays`, and variables have made-up values of size
+    `spread`. The result is nan if the expression has no value there.
     """
     places: dict[int, Any] = {id(p): cp.Constant(a) for p, a in zip(data, arrays, strict=True)}
     for k, v in enumerate(tree.variables()):
@@ -156,7 +157,7 @@ def _values(
 
 
 def _of_tree(agent: WrittenAgent) -> sp.csr_array | None:
-    """Return the matrix M for agents that `parameter_columns` cannot treat; None without data.
+    """Return the matrix M of a model that `parameter_columns` cannot treat; None without data.
 
     Its rows are the largest subexpressions that are affine in the data and contain no variables.
     """

@@ -215,7 +215,7 @@ class WrittenModel:
 
     @property
     def bends(self) -> bool:
-        """Return whether averaging the cost over scenarios changes it and keeps the rules."""
+        """Return whether averaging the cost over scenarios changes it and keeps cvxpy's rules."""
         sums = self.rules == "dcp" or (self.rules == "dgp" and not self.maximized)
         return sums and any(agent.bends for agent in self.agents)
 
@@ -335,7 +335,7 @@ class WrittenModel:
         return self._told(first, data)
 
     def _told(self, decision: Decision, data: Sequence[Array]) -> Decision:
-        """Return the decision with the data that it was computed for, if they have noise."""
+        """Return the decision with `data`, its input, stored in it if data were released."""
         return replace(decision, data=tuple(data)) if self.published else decision
 
     def _decided(
@@ -694,7 +694,7 @@ def constant(cost: cp.Expression) -> bool:
 
 
 def follows(problem: cp.Problem, rules: Rules) -> bool:
-    """Return whether a problem follows cvxpy's rules of this name.
+    """Return whether a problem follows cvxpy's rules `rules`.
 
     Parameters
     ----------
@@ -935,7 +935,7 @@ def relaxed(variable: cp.Variable) -> cp.Variable:
 
 
 def _kinds_of(leaf: cp.Variable | cp.Parameter) -> dict[str, Any]:
-    """Return the attributes that are set, with expressions in bounds replaced by their values."""
+    """Return a leaf's attributes that are set, with bounds as values instead of expressions."""
     kinds = {k: a for k, a in leaf.attributes.items() if a is not None and a is not False}
     if "bounds" in kinds:
         bounds = [b.value if isinstance(b, cp.Expression) else b for b in kinds["bounds"]]

@@ -64,7 +64,7 @@ def certificate(iteration: Iteration, rounds: int) -> Certificate | None:
     Parameters
     ----------
     iteration : Iteration
-        Constants of the iteration.
+        Constants of the iteration, such as step size, smoothness and convexity.
     rounds : int
         Number of rounds of the run.
     """
@@ -88,7 +88,7 @@ def certificate(iteration: Iteration, rounds: int) -> Certificate | None:
 
 
 def certificate_for(last: LastIterate) -> Certificate | None:
-    """Return a certificate for a plan's constants; None if none is found.
+    """Return a certificate of amplification for a plan's constants; None if none is found.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def certificate_for(last: LastIterate) -> Certificate | None:
 def _chains(
     form: Form, iteration: Iteration, end: Array, count: int, sweeps: int, pair: float = 0.0
 ) -> tuple[HiddenRounds, ...]:
-    """Return the multipliers and losses that sweeps found; each sweep uses the previous one."""
+    """Return the multipliers and privacy losses that sweeps found; each uses the previous one."""
     chains, goals, weights = [], None, None
     for _ in range(sweeps):
         chain, forms = _sweep(form, end, count, goals)
@@ -118,9 +118,10 @@ def _chains(
 def _sweep(
     form: Form, W: Array, count: int, goals: Sequence[Array] | None
 ) -> tuple[tuple[tuple[tuple[float, float], ...], tuple[float, ...]], Forms]:
-    """Return the multipliers and losses of rounds, and their forms, until the search fails.
+    """Return the multipliers, privacy losses and forms of rounds, until the search fails.
 
-    `W` is the form at the end, and `goals` has the second moments of differences by round.
+    `W` is the quadratic form at the end, and `goals` has the second moments of the difference of
+    two runs, by round.
     """
     multipliers, losses, forms = [], [form.of_turn(W)], []
     z, size = np.zeros(2), float(np.abs(W).max())
@@ -143,7 +144,7 @@ def _sweep(
 
 
 def _believed(form: Form, W: Array, multipliers: Array) -> tuple[float, float, Array | None]:
-    """Return rounded multipliers near these, and the form P that they prove (None without any)."""
+    """Return rounded multipliers near these, and the form P that they prove; None if none."""
     users = public = 0.0
     for factor in (1.0, 1.03, 1.3, 3.0):
         users, public = (float(f"{factor * v:.{_DIGITS}g}") for v in multipliers)
@@ -155,7 +156,11 @@ def _believed(form: Form, W: Array, multipliers: Array) -> tuple[float, float, A
 
 
 def _searched(form: Form, W: Array, z: Array, size: float, goal: Array | None) -> Array:
-    """Return logarithms of multipliers that minimize P, for a turn at this round or for a goal."""
+    """Return logarithms of multipliers that minimize the form P, for a turn or on average.
+
+    `goal` has the second moments to average over; None minimizes the loss of a turn at this round.
+    The search starts at z with steps of `size`.
+    """
     # Plain numbers: with few components, numpy would take ten times as long.
     fixed = (np.swapaxes(form.next, 1, 2) @ W @ form.next).tolist()
     aims = form.b[:, :, None] * form.b[:, None, :] if goal is None else goal

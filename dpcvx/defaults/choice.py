@@ -211,7 +211,7 @@ def _method(
 
 
 def _plain(request: Selection) -> bool:
-    """Return whether the user's settings allow a single round."""
+    """Return whether the user's settings allow a plan with a single round."""
     return request.rounds in (None, 1) and request.scale is None and request.observer == "everyone"
 
 
@@ -544,7 +544,7 @@ def quieter(problem: Declaration, study: Study, request: Selection) -> Selection
 
 @dataclass(frozen=True, eq=False)
 class _Margins:
-    """A kind of noise in data that constraints contain, and the margins that cover it."""
+    """Kind of noise in data that constraints contain, and the margins of these constraints."""
 
     kind: Mechanisms
     limited: bool  # whether the noise is truncated
@@ -606,7 +606,7 @@ def least_margins(problem: Declaration, study: Study, request: Selection) -> Sel
 
 
 def _may_limit(problem: Declaration, request: Selection) -> bool:
-    """Return whether noise may be truncated, which costs a part of delta."""
+    """Return whether the request allows truncated noise, which costs a part of delta."""
     asked = asked_of(problem, request.mechanisms[0], request.epsilon).values()
     noises = [noise.mechanism for noise in asked if noise is not None]
     free = all(noise.per_step() is None for noise in noises)
@@ -628,7 +628,10 @@ def _margins(
 def _quieter(
     request: Selection, agents: Agents, best: str, other: str, less: float, of: str
 ) -> Selection:
-    """Return the request with the better of two kinds of noise, and the reason."""
+    """Return the request with the better of two kinds of noise, `best`, and the reason.
+
+    With the noise `other`, the error that `of` names is `less` times as large.
+    """
     more = f"{less:.2g} times" if less >= _ALIKE else "about"
     return replace(request, mechanism=best, quiet=agents).chosen(
         "mechanism",
@@ -665,7 +668,7 @@ def _stepped(
     problem, study, request
         Arguments of `quieter`.
     other : str
-        Kind of the best other noise.
+        Kind of the best noise that is not staircase noise.
     quiet : tuple of AgentPlan or None
         Agents with that noise; computed if None.
     """
@@ -696,7 +699,7 @@ class Error:
 
 
 def _errors(study: Study, agents: Agents, once: bool) -> list[Error | None]:
-    """Return the expected error that each agent's noise causes."""
+    """Return the expected error that each agent's noise causes; `once`: in a one-time release."""
     around = study.responses if once else [None] * len(agents)
     return [_error(*pair) for pair in zip(agents, around, strict=True)]
 

@@ -59,7 +59,7 @@ _BESIDE = (
 class ClippedProblem(NamedTuple):
     """A problem with clips for records' contributions, and the reason for them.
 
-    `known` is the study of the problem with clips, and `why` the reason as text.
+    `known` is the compiled problem with clips, and `why` the reason for the clips as text.
     """
 
     known: Study
@@ -223,7 +223,7 @@ def _clipped(
 
 
 def _near(extent: Extent, local: LocalProgram, distance: float) -> Extent:
-    """Return the part of a set within `distance` of the initial point."""
+    """Return the extent of the part of an agent's set within `distance` of the initial point."""
     start = local.start
     reach = distance + float(np.linalg.norm(start))
     ball = (np.arange(start.size), reach)

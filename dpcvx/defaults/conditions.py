@@ -1,6 +1,6 @@
 """Public facts about one run: its noise, and the effect of the data on gradients.
 
-`Algorithm.propose` chooses numbers from them; only `dpcvx.defaults` calls it.
+`Algorithm.propose` chooses parameters from these facts; only `dpcvx.defaults` calls `propose`.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _slope(agent: AgentPlan, sensitivity: Sensitivity | None) -> float:
 
 
 def _spread(agent: AgentPlan, distance: float) -> float:
-    """Return the standard deviation of noise in an entry of a gradient, in round 1.
+    """Return the standard deviation of an agent's noise in a gradient entry, in round 1.
 
     The gradient is at a point within `distance` of the initial point.
     """
@@ -157,7 +157,7 @@ class RunFacts:
 
     @cached_property
     def scene(self) -> Landscape:
-        """Landscape of all agents, or of the sum of the agents that make steps in turn."""
+        """Curvatures, slopes and distances of all agents, or of agents that make steps in turn."""
         if not self.turns:
             return landscape(self.program, self.conditions)
         held = replace(self.program, agents=tuple(self.program.agents[k] for k in self.turns))
@@ -185,7 +185,7 @@ class RunFacts:
 
     @property
     def penalty(self) -> float:
-        """Penalty of exact steps; see `chosen_penalty`."""
+        """Return the penalty rho of exact local steps; see `chosen_penalty`."""
         return chosen_penalty(self.scene)
 
     def step(

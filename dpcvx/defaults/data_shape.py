@@ -73,12 +73,15 @@ class Stake:
     bends: bool = False  # whether `rows` depend on the variables
 
     def length(self, noise: Array) -> float:
-        """Return the l2 norm of the rows' standard deviations for noise N Y, Y of variance 1."""
+        """Return the l2 norm of the rows' standard deviations under noise N Y in the data.
+
+        The entries of Y have variance 1, and `noise` is N.
+        """
         return float(np.linalg.norm(self.rows @ noise))
 
 
 def costs(stakes: Sequence[Stake], lengths: Array) -> Array:
-    """Return the stakes' shares in the cost of margins, with a hedge for inactive constraints.
+    """Return each constraint's share in the cost of margins; inactive ones get a small share.
 
     Parameters
     ----------
@@ -108,7 +111,7 @@ def data_shape(
     units : ndarray, shape (D,)
         Largest change of each entry; one change of the data changes a single entry.
     stakes : sequence of Stake
-        Stakes in constraints with these data.
+        Linearized rows of the constraints with these data, and the prices of their margins.
     influence : ndarray, shape (D, D)
         Influence W of the data: noise of covariance S in them costs tr(W S) / 2 in the objective.
     variance : float
@@ -168,7 +171,7 @@ def data_shape(
 
 
 def _with_rows(units: Array, rows: Sequence[Array], cost: Callable[[Array], float]) -> Array:
-    """Return the entries of the data plus extra rows, with the weights that minimize the cost."""
+    """Return the matrix of all data entries plus extra rows, with weights of least cost."""
     entries = np.diag(1 / units)
     every = np.concatenate([np.zeros((0, units.size)), *rows])
     heights = np.abs(every * units).max(axis=1)
@@ -229,7 +232,7 @@ class ShapeTask:
 
 @dataclass(frozen=True, eq=False)
 class _Gaussian:
-    """Best shape for Gaussian noise, in coordinates along the range of the changes."""
+    """Best statistic for Gaussian noise, in coordinates along the range of the data's changes."""
 
     R: Array  # shape (r, r); the shape, K = R V
     W: Array  # shape (r, r); the influence
@@ -340,7 +343,10 @@ def _optimal(W: Array, changes: Array) -> Array:
 
 
 def _shorter(begun: Sequence[_Gaussian]) -> list[Array | None]:
-    """Return each R after a search that lowers `_spreads`; None if the result is of no use."""
+    """Return a statistic R for Laplace noise per task, by local search from `begun`.
+
+    It is None if its expected cost is above the limit of the task.
+    """
     R, V = np.array([start.R for start in begun]), np.array([start.V for start in begun])
     W, hedged = np.array([start.W for start in begun]), np.array([start.hedged for start in begun])
     below, going = np.array([start.below for start in begun]), np.arange(len(begun))
@@ -356,7 +362,7 @@ def _shorter(begun: Sequence[_Gaussian]) -> list[Array | None]:
 
 
 def _descended(R: Array, W: Array, changes: Array, corner: float, power: int) -> Array:
-    """Return shapes of lower cost, for smoothed absolute values and maxima."""
+    """Return statistics R of lower expected cost, with absolute values and maxima smoothed."""
     moved = np.abs(R @ changes)
     largest = moved.sum(axis=-2).max(axis=-1)
     squares = (corner * moved.mean(axis=(-2, -1)) / largest)[:, None, None] ** 2

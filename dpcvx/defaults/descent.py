@@ -36,6 +36,7 @@ def descend(
         values, shape (b,), and gradients, shape (b, d). Values that are not finite count as
         infinite.
     start : ndarray, shape (B, d)
+        Initial point of each row.
     change : float
         A row has converged if a step lowers its value v by less than ``change * max(abs(v), 1)``.
     most : int
@@ -106,8 +107,9 @@ def _along(
 ) -> tuple[Array, Array, Array]:
     """Return points along the directions, with values and gradients, from line searches.
 
-    A step is doubled or bisected until the weak Wolfe conditions hold (Lewis and Overton, 2013).
-    Rows with `moving` False, or without a better point, stay unchanged.
+    `fall` has the derivative of each row's function along its direction. A step is doubled or
+    bisected until the weak Wolfe conditions hold (Lewis and Overton, 2013). Rows with `moving`
+    False, or without a better point, stay unchanged.
     """
     after, lower, other = x.copy(), value.copy(), slope.copy()
     length = np.ones(len(x))

@@ -131,7 +131,7 @@ def summed(scene: Landscape, agents: int) -> Landscape:
 
 
 def landscape(program: Program, conditions: Conditions) -> Landscape:
-    """Return the public estimates for a problem under these conditions.
+    """Return the public estimates of curvature, slope and distance for a problem.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def _tails(
 
 
 def _filled_value(local: LocalProgram) -> float:
-    """Return the initial value for labels at their bounds, minus the value for zero records.
+    """Return the initial objective for labels at their bounds, minus the one for zero records.
 
     Return 0 for squares, because their gradients grow without bound.
     """
@@ -251,10 +251,11 @@ def _filled_value(local: LocalProgram) -> float:
 def _natural(
     slope: float, smoothness: float | None, convexity: float, value: float, bounds: Sequence[Array]
 ) -> float:
-    """Return the approximate distance to the optimum from slopes, curvatures and values.
+    """Return the approximate distance from the initial point to the optimum of the losses.
 
-    It is infinite if these do not bound it. `bounds` only help to judge whether `value` is
-    informative.
+    It follows from the largest gradient `slope`, the smoothness, the convexity modulus, and the
+    initial `value` above zero data. It is infinite if none of them bounds it. `bounds` on the
+    distance only help to judge whether `value` is informative.
     """
     if slope <= 0:
         return math.inf
@@ -267,22 +268,22 @@ def _natural(
 
 
 def _tells(value: float, slope: float, shortest: float) -> bool:
-    """Return whether an initial value is informative about the distance to the optimum.
+    """Return whether the objective's initial value tells the distance to the optimum.
 
-    It is not if the initial point is nearly optimal for zero data.
+    It does not if the initial point is nearly optimal for zero data.
     """
     return _DESCENTS * value > 1e-3 * slope * shortest
 
 
 def _value(local: LocalProgram) -> float:
-    """Return the initial value at zero data, without the constant of the objective."""
+    """Return the objective's value at the initial point for zero data, minus its constant."""
     with np.errstate(all="ignore"):  # at the edge of its domain it may have no value
         value = local.form.at_zero().value(local.start) - float(local.form.root.h.sum())
     return value if math.isfinite(value) and value > 0 else 0.0
 
 
 class _Set(NamedTuple):
-    """Estimates from an agent's set, whose extent may need two solves per component.
+    """Estimates from an agent's feasible set, whose extent may need two solves per component.
 
     Attributes
     ----------
@@ -299,7 +300,7 @@ class _Set(NamedTuple):
 
 
 def _sets(agents: Sequence[LocalProgram]) -> list[_Set]:
-    """Return the estimates from all sets, without solves if these would take too long."""
+    """Return the estimates from all agents' sets, without solves if these would take too long."""
     onto = once_per_kind(agents, lambda local: (local, local.projector()))
     kinds = {id(kind): (kind, projector) for kind, projector in onto}
     conic = [projector.kinds["conic"] for _, projector in kinds.values()]

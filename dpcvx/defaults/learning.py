@@ -46,7 +46,7 @@ _NO_LOSS = (
 
 
 class Learned(NamedTuple):
-    """Request, and study with clips, of a plan that learns the scale."""
+    """Request, and compiled problem with clips, for a plan that learns the records' scale."""
 
     request: Selection
     study: Study
@@ -130,7 +130,7 @@ def with_learning(problem: Declaration, study: Study, request: Selection) -> Lea
 
 
 def _plain(method: FederatedGradient) -> FederatedGradient:
-    """Return the method without a scale and a step size, but with its secret sharing."""
+    """Return a new method with the same secret sharing, and default scale and step size."""
     return FederatedGradient(sharing=method.sharing, max_colluders=method.max_colluders)
 
 
@@ -141,7 +141,7 @@ def _noisy(
     method: FederatedGradient,
     scale: LearnScale,
 ) -> tuple[LearnScale, Study] | str:
-    """Return the scale with its noise p, and the study with clips; or a text on an obstacle."""
+    """Return the rule with its noise p, and the study with clips; or why it is impossible."""
     noise = "gaussian" if request.chooses_noise else request.mechanism
     gaussian = noise == "gaussian" or (isinstance(noise, Gaussian) and noise.per_step() is None)
     if not gaussian:
@@ -168,7 +168,7 @@ def _noisy(
 def _quiet(
     study: Study, request: Selection, method: FederatedGradient, scale: LearnScale
 ) -> tuple[LearnScale, Study] | str:
-    """Return the scale and the study for a run without noise; or a text on an obstacle."""
+    """Return the rule and the study for a run without noise; or why it is impossible."""
     if method.sharing is not None:
         return "noise is off, and secret sums without noise have a fixed range. Drop sharing="
     reaching = _with_reach(study, request, scale)
@@ -178,7 +178,7 @@ def _quiet(
 
 
 def _with_reach(study: Study, request: Selection, scale: LearnScale) -> Study | str:
-    """Return the study with clips at the declared bounds; or a text on an obstacle."""
+    """Return the study with clips at the declared bounds; or why the scale cannot be learned."""
     agents, learning = study.program.agents, len(scale.parts)
     obstacle = next(filter(None, once_per_kind(agents, partial(_obstacle, study))), "")
     if not obstacle and request.rounds is not None and request.rounds <= learning:

@@ -48,7 +48,7 @@ _NEARER = 0.5
 
 @dataclass(frozen=True, eq=False)
 class NoisyRounds:
-    """A number of noisy rounds, with the noise and the estimates for them."""
+    """Number of noisy rounds, with the noise and the predicted error of these rounds."""
 
     algorithm: LinearizedADMM | FederatedAveraging | FederatedGradient
     mechanism: Mechanisms
@@ -79,7 +79,7 @@ class NoisyRounds:
 
     @property
     def hides_clips(self) -> bool:
-        """Return whether noise leaves more of the suboptimality than the bias of clips would."""
+        """Return whether noise is predicted to leave more suboptimality than the bias of clips."""
         return _BIAS <= self.share() < math.inf
 
     def forecast(self) -> Remark:

@@ -195,7 +195,7 @@ _APART = (
 
 
 def step_reasons(program: Program, conditions: Conditions) -> list[str]:
-    """Return texts on the rule for an omitted step size; none if it is 1 / L.
+    """Return sentences on the rule for an omitted step size; no sentence if it is 1 / L.
 
     Parameters
     ----------
@@ -312,7 +312,7 @@ def _worst_noise(scene: Landscape, step: float, rounds: int, output: Output, pul
 def _parts(
     scene: Landscape, steps: Array, rounds: int, output: Output, pull: float
 ) -> list[tuple[Array, Array]]:
-    """Return the suboptimality from bias and from noise, per group of variables and direction."""
+    """Return the suboptimality from bias and from noise, by variable group and direction."""
     parts = []
     for block in scene.blocks:
         eta = steps * (pull if block.holders > 1 else 1.0)

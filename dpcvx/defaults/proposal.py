@@ -106,7 +106,7 @@ def _by_names(problem: Declaration, request: Request) -> Request:
 
 
 def _computed(names: Sequence[str]) -> str:
-    """Return a text on variables that an equality defines by the decision and private data."""
+    """Return a sentence on variables that an equality defines by the decision and private data."""
     one = len(names) == 1
     return (
         f"{plural(len(names), 'variable')} ({together(sorted(names))}) "
@@ -258,7 +258,7 @@ def _with_noise(draft: Draft, selection: Selection) -> tuple[Draft, list[float |
 def _released_once(
     draft: Draft, selection: Selection
 ) -> tuple[Draft, Selection, list[list[float]] | None]:
-    """Return the draft with one-time releases, the selection, and violation shares.
+    """Return the draft with one-time releases, the selection, and the constraints' shares.
 
     The shares divide the violation probability over the constraints with private data.
     """

@@ -41,7 +41,7 @@ ASKS = "For a prediction, declare public proxy data: dp.Private(..., proxy=value
 
 @dataclass(frozen=True)
 class Remark:
-    """Texts on the expected solution that need no simulation; false if both are empty."""
+    """Sentences on the expected solution that need no simulation; false if both are empty."""
 
     said: str = ""  # text on the noise relative to the data, which results repeat
     advice: str = ""  # text on data to declare for a prediction
@@ -82,7 +82,7 @@ def bent(problem: Declaration, program: Program) -> str:
 
 
 def of_releases(agents: Agents, stand_ins: StandIns) -> Remark:
-    """Return a remark on the noise of one-time releases, relative to the data or to one change.
+    """Return a remark on the noise of one-time releases, relative to data or to one change.
 
     Parameters
     ----------

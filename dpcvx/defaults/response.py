@@ -156,7 +156,7 @@ class Response:
     def _held(
         self, P: Array, values: Array, forces: sp.csr_array, covariance: sp.csr_array
     ) -> tuple[Array, Array]:
-        """Return directions and curvatures with active inequalities, for this covariance.
+        """Return the directions P and curvatures `values`, changed by active inequalities.
 
         Each inequality adds curvature along its normal, according to its force.
         """
@@ -192,7 +192,7 @@ class Response:
 
 
 def _limited(variances: Array, widths: Array) -> Array:
-    """Return the diagonal of C, the curvature that accounts for the widths of the set."""
+    """Return the diagonal of C, the curvature that stands for the widths of the feasible set."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where((widths > 0) & (variances > 0), np.sqrt(variances) / widths, 0.0)
 
@@ -209,7 +209,10 @@ def _left(variances: Array) -> Array:
 
 
 def _modes(H: Array, A: Array, free: NDArray[np.bool_]) -> tuple[Array, Array]:
-    """Return P of shape (N, k) and values: ``W = P diag(1 / values) P'`` on free components."""
+    """Return P, shape (N, k), and values with the response ``W = P diag(1 / values) P'``.
+
+    H has the second derivatives, A the equality rows, and `free` marks components that may move.
+    """
     H, A = H[np.ix_(free, free)], A[:, free]
     bend = H.diagonal()
     # Scale components so that the diagonal of H is 1, where it is positive.

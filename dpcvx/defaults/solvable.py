@@ -200,7 +200,7 @@ def _bounded(local: LocalProgram) -> NDArray[np.bool_]:
 
 
 def _or_steps(program: Program) -> str:
-    """Return a text on a method that needs no minimizer, if it takes the problem; else ""."""
+    """Return advice to use a method that needs no minimizer, if it takes the problem; else ""."""
     if program.coupling is not None:
         return ""
     return ", or use dp.LinearizedADMM(step=...), whose steps always have a minimizer"

@@ -47,7 +47,7 @@ class AtStandIns:
     Attributes
     ----------
     stakes : tuple of tuple of Stake
-        Stakes in each constraint with private data.
+        Linearized rows and margin prices of each constraint with private data.
     forces : csr_array, shape (k, n), or None
         Force of each active inequality; see `Response.forces`. None if unknown.
     point : ndarray, shape (n,), or None
@@ -106,12 +106,12 @@ def stand_ins_of(problem: Declaration) -> dict[str, list[Array | None]]:
 
 
 def by_price(stakes: Stakes) -> bool:
-    """Return whether a margin has a positive price."""
+    """Return whether a margin of a constraint with private data has a positive price."""
     return any(stake.price > 0 for part in stakes for stake in part)
 
 
 def by_agent(program: Program, stakes: Stakes) -> dict[int, list[Stake]]:
-    """Return the stakes in the constraints of each agent, by the agent's position."""
+    """Return the costs of margins of each agent's private constraints, by agent position."""
     grouped: dict[int, list[Stake]] = {}
     for limit, part in zip(program.kept, stakes, strict=bool(stakes)):
         grouped.setdefault(limit.agent, []).extend(part)
@@ -236,7 +236,7 @@ def _by_part(
 
 
 def margin_shares(program: Program, agents: Agents, stakes: Stakes) -> list[list[float]] | None:
-    """Return shares of the violation probability for each part; None for equal shares.
+    """Return each constraint part's share of the violation probability; None if equal.
 
     Shares proportional to the cost of the margins are best for noise with exponential tails.
 
@@ -268,7 +268,7 @@ def margin_ratio(first: Program, second: Program, stakes: Stakes = ()) -> float:
     ----------
     first, second : Program
     stakes : tuple of tuple of Stake
-        Stakes, as for `margin_shares`.
+        Costs of margins, as for `margin_shares`.
     """
     costs = [_cost(program, stakes) for program in (first, second)]
     if min(costs) > 0:
@@ -278,7 +278,7 @@ def margin_ratio(first: Program, second: Program, stakes: Stakes = ()) -> float:
 
 
 def _cost(program: Program, stakes: Stakes) -> float:
-    """Return the cost of all margins; 0 if prices are unknown."""
+    """Return the cost of the margins of all private constraints; 0 if prices are unknown."""
     total = 0.0
     for limit, part in zip(program.kept, stakes, strict=bool(stakes)):
         for k, stake in enumerate(part):

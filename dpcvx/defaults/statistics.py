@@ -61,7 +61,7 @@ _WORTH = 0.95
 def _james_stein(
     center: Array, back: Array, influence: Array | None, deviation: float, fitted: bool
 ) -> JamesStein | None:
-    """Return James and Stein's estimate; None if it has no advantage in so few dimensions."""
+    """Return James and Stein's shrinkage towards `center`; None if it has no advantage."""
     has_direction = fitted and bool(center.any())  # a level of zero has no direction
     dimension = dimension_of(across(back, center) if has_direction else back, influence)
     if has_direction and influence is None:
@@ -387,9 +387,10 @@ def _weights(moved: sp.csr_array, curvature: Array) -> Array:
 
 
 def _relative(data: sp.csr_array, slope: sp.csr_array) -> tuple[float, float]:
-    """Return the sum over components of ``sqrt(a / b)``, and of ``sqrt(b / a)``.
+    """Return the sums over components of ``sqrt(a / b)`` and of ``sqrt(b / a)``.
 
-    Here a and b are the variances of the noise for the data and for the linear coefficient.
+    Here a and b are the noise variances of two one-time releases: of the data, and of the linear
+    coefficient.
     """
     of_data, of_slope = data.diagonal(), slope.diagonal()
     felt = (of_data > 0) & (of_slope > 0)

@@ -101,7 +101,7 @@ def _bend(local: LocalProgram, x: Array, widths: Array) -> sp.csr_array:
 
 
 def _alone(rows: sp.csr_array, columns: Index) -> sp.csr_array:
-    """Return the rows whose entries all belong to these components."""
+    """Return the rows of a matrix whose nonzero entries all belong to these columns."""
     inside, entries = sp.csr_array(rows[:, columns]), np.diff(rows.indptr)
     return inside[np.flatnonzero((np.diff(inside.indptr) == entries) & (entries > 0))]
 
@@ -261,7 +261,7 @@ def slope_noise(program: Program, agents: Agents, around: Sequence[Response]) ->
 
 
 def _together(around: Sequence[Response]) -> bool:
-    """Return whether the responses are exact: all are of the joint problem."""
+    """Return whether the responses to noise are exact: all are of the joint problem."""
     return all(response.hessian is around[0].hessian for response in around)
 
 

@@ -1,1 +1,1 @@
-"""The door to private data, the loop around it, where agents live, what comes back."""
+"""Runs of plans: the privacy gate, the loop of rounds, the agents' workers, and results."""

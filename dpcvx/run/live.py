@@ -150,7 +150,7 @@ def _unended(
     books: Sequence[Callable[[], list[Account]]],
     journal: Journal | None,
 ) -> list[Account]:
-    """Return the agents' accounts after a run that ended with an error.
+    """Return the agents' privacy accounts after a run that ended with an error.
 
     Parameters
     ----------

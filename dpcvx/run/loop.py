@@ -1,4 +1,4 @@
-"""The loop of a run: rounds, message rounds within them, and the final reports of the agents."""
+"""The loop of a run: rounds, exchanges of messages in them, and the agents' final reports."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _since(before: Answer, half: int, after: Answer, t: int) -> Array:
 def _once(
     answers: Sequence[Sequence[Answer]], derive: Callable[[Sequence[Answer]], Array]
 ) -> tuple[Array, ...]:
-    """Return an array derived from each agent's answers; computed once for identical answers."""
+    """Return an array derived from each agent's iterates `answers`; identical ones share it."""
     agents = [*zip(*answers, strict=True)]
     keys = [tuple(map(id, group)) for group in agents]
     derived = {key: derive(group) for key, group in dict(zip(keys, agents, strict=True)).items()}
@@ -231,7 +231,7 @@ def _rising(rounds: Sequence[int], answers: Sequence[Answer]) -> Array:
 def _round(
     algorithm: Algorithm[Any, Any], server: Any, t: int, agents: Agents
 ) -> tuple[Any, list[Reply]]:
-    """Run all message rounds of one round; return the server's state and the agents' replies."""
+    """Run all message exchanges of one round; return the server's state and agents' replies."""
     heard: list[Reply] = []
     for k in range(algorithm.exchanges):
         sent = algorithm.send(server, t, k)
@@ -278,7 +278,7 @@ def drive_silently(
     rounds : int
         Number of rounds to run.
     seed, key : int, tuple of int
-        Seed and stream of the method's public randomness.
+        Seed of the method's public randomness, and numbers that name one of its streams.
     """
     watch = Watch(plan, Reporter(plan, False, plan.guarantee))
     algorithm, programs = plan.algorithm, plan.program.agents

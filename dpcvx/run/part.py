@@ -104,7 +104,7 @@ class AgentPart:
     charge: Entry | None = None
 
     def source(self, begun: Begun, seed: int | None) -> Source:
-        """Return the source of the agent's noise in a run.
+        """Return the random source of the agent's noise in a run.
 
         Parameters
         ----------

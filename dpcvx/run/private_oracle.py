@@ -175,7 +175,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
     def _groups(
         self, query: Query, noise: Calibrated | None, public_state: Known | None
     ) -> Iterator[tuple[Index, Query]]:
-        """Yield groups of agents with one bound and grid, and the query to one of them."""
+        """Yield groups of agents with one sensitivity bound and grid, and the query to each."""
         everyone = self._gate.everyone
         if self.count == 1:
             yield everyone, query
@@ -351,7 +351,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
 
 
 def _with_multiplier(public_state: Known, multiplier: float) -> Known:
-    """Return the public quantities with another noise multiplier."""
+    """Return the public quantities that determine a release's loss, with another multiplier."""
     return (
         public_state
         if public_state.multiplier == multiplier

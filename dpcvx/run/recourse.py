@@ -77,7 +77,7 @@ class RecourseSolution:
 
     @frameless
     def __getitem__(self, variable: cp.Variable | str) -> Array:
-        """Return a variable's values: the agent's own decision, and agreed values if it is shared.
+        """Return a variable's values: agreed ones in shared entries, the agent's own in others.
 
         Parameters
         ----------
@@ -265,7 +265,7 @@ def exact_program(agent: Agent, local: LocalProgram, values: Sequence[Array]) ->
 
 
 def decision(exact: ConeData, local: LocalProgram, x: Array) -> ConicAnswer:
-    """Return the exact minimizer with shared entries and coupling terms fixed at their values in x.
+    """Return an agent's exact minimizer; shared entries and coupling terms keep their values in x.
 
     Parameters
     ----------
@@ -303,7 +303,7 @@ def decisions(exact: Sequence[ConeData | None], solution: Solution) -> Solution 
 
 
 def _value(agent: Agent, name: str, solution: Solution, values: Sequence[Array]) -> float:
-    """Return the exact objective at the agent's vector."""
+    """Return the value of an agent's objective at its vector, on exact data."""
     point = {id(v): cp.Constant(solution.of(name, v)) for v in agent.variables}
     cost = _with_values(agent, name, values)(agent.cost).tree_copy(point)
     return float(np.asarray(cost.value, dtype=float).item())

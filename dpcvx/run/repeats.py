@@ -43,7 +43,7 @@ Data = Sequence[Sequence[Sealed]]
 def warn_of_repeats(
     plan: Terms, start: Start, given: Collection[Private], sources: Data, *, alone: bool
 ) -> str:
-    """Return the joint loss of all runs on these data as text; warn if the ledger lacks some.
+    """Return the joint loss of all runs on these data as text; warn if no ledger counts some.
 
     Runs without noise have no guarantee, so they cause no text unless others had noise.
 
@@ -74,7 +74,10 @@ def _warn(
     *,
     alone: bool,
 ) -> str:
-    """Warn unless a run of this plan has warned; return the total, empty if no other run counts."""
+    """Warn unless a run of this plan has warned; return the joint loss as text, or "".
+
+    The text is empty if no other run counts. `marks` has the digests of data.
+    """
     certain = alone
     repeated: list[tuple[float, float, str, bool]] = []
     for k, agent, private, source in _read(plan, sources):
@@ -102,7 +105,10 @@ def _warn(
 
 
 def _total(price: Price | None, epsilon: float, delta: float, name: str, handed: bool) -> str:
-    """Return a text on the joint guarantee of all runs so far, for a result's notes."""
+    """Return a sentence on the joint guarantee of all runs so far, for a result's notes.
+
+    `handed`: whether only the user can tell that these runs used the same data.
+    """
     same = "if they used the same data, " if handed else ""
     words = f"({at_most(epsilon)}, {at_most(delta)})-DP if all were planned in advance"
     if price is None or math.isinf(epsilon):
@@ -140,7 +146,11 @@ def _together(agent: AgentPlan, losses: Sequence[Any], exposed: bool) -> tuple[f
 
 
 def _said(price: Price | None, epsilon: float, delta: float, name: str, handed: bool) -> str:
-    """Return the text of the warning, with a fix."""
+    """Return the warning about earlier runs on the same data that no ledger counts, with a fix.
+
+    The loss of this plan is `price`, and the joint loss of all runs is `epsilon` at `delta`.
+    `handed`: whether only the user can tell that these runs used the same data.
+    """
     same, if_same = ("", "they are the same and ") if handed else ("the same ", "")
     other = "; for data of other people, run copy.deepcopy(plan)" if handed else ""
     if price is None or math.isinf(epsilon):

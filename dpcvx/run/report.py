@@ -264,7 +264,7 @@ def busy_line(
 
 
 class Reporter:
-    """Output of one run: banner, progress table and summary, or a progress line, or nothing.
+    """Output of one run: plan, progress table and summary, or a progress line, or nothing.
 
     A progress line is shown on a terminal or in a notebook during the run, and then removed.
 
@@ -298,7 +298,7 @@ class Reporter:
         )
 
     def start(self, *, residuals: bool = True) -> None:
-        """Print the banner and the head of the table if verbose, and show the progress line.
+        """Print the plan and the head of the table if verbose, and show the progress line.
 
         Parameters
         ----------
@@ -350,7 +350,7 @@ class Reporter:
             self._line.stop()
 
     def finish(self, result: Result) -> None:
-        """Print the outcome of the run if verbose; the banner has printed the guarantee."""
+        """Print the outcome of the run if verbose; `start` has printed the guarantee."""
         if not self._in_full:
             return
         self._print("\n".join([headline(result), *spent_rows(result), *outcome_rows(result)]))

@@ -438,19 +438,19 @@ class Result:
 
 
 def _pointer(guarantee: Guarantee) -> list[str]:
-    """Return a row that points to the full guarantee; the headline has all reservations."""
+    """Return a printed row that points to the full guarantee; the headline has its reservations."""
     return [] if guarantee.kind == "none" else [row("Valid if", "print(result.guarantee)")]
 
 
 def headline(result: Result) -> str:
-    """Return a line on the status, the rounds and the duration of a run."""
+    """Return the first printed line of a result: status, rounds and duration of the run."""
     took = "" if result.seconds is None else f", {result.seconds:.2f} s"
     ended = result.status.name.lower()
     return f"dpcvx result: {ended}, {plural(result.rounds, 'round')}{took}"
 
 
 def outcome_rows(result: Result) -> list[str]:
-    """Return rows on the returned values and their violation of consensus and constraints."""
+    """Return printed rows on the returned values, and their violation of constraints."""
     failed, inaccurate = result.history.failed, result.history.inaccurate
     lines = [] if result.status is Status.COMPLETED else [row("Status", _ended(result))]
     if not result.status.solved:
@@ -470,7 +470,7 @@ def outcome_rows(result: Result) -> list[str]:
 
 
 def _value_rows(solution: Solution) -> list[str]:
-    """Return rows with the returned values by variable; long values are shortened."""
+    """Return printed rows with the returned values by variable; long values are shortened."""
     values = solution.means
     shown = values[:_VARIABLES]
     width = min(max((len(name) for name, _ in shown), default=0), _NAME)
@@ -499,7 +499,7 @@ def _value(value: Array, width: int) -> str:
 
 
 def _ended(result: Result) -> str:
-    """Return the text of the status, or a text on margins if these may be the reason."""
+    """Return a run's status in words; a sentence on margins if these may have caused it."""
     tightened = [limit.tightened for limit in result.raw.program.kept]
     if result.status is not Status.INFEASIBLE or not any(part.firm for part in tightened):
         return result.status.value
@@ -512,7 +512,7 @@ def _ended(result: Result) -> str:
 
 
 def _returned_rows(result: Result) -> list[str]:
-    """Return rows on the iterates that the returned values come from, if there is a choice."""
+    """Return printed rows on the iterates that returned values come from, if there is a choice."""
     # a single round has a single iterate
     which = OUTPUTS[result.reported] if result.rounds > 1 else "values of the only round"
     if not result.feasible:
@@ -528,7 +528,7 @@ def _returned_rows(result: Result) -> list[str]:
 
 
 def _every(result: Result) -> str:
-    """Return a text on the constraints that returned values satisfy: the public ones."""
+    """Return a phrase for the constraints that returned values satisfy: the public ones."""
     which = "every public constraint" if result.raw.program.limited else "every constraint"
     return f"{which} outside recourse=" if _own_rows(result) else which
 
@@ -538,7 +538,7 @@ def _own_rows(result: Result) -> list[str]:
 
 
 def _agreement_rows(result: Result) -> list[str]:
-    """Return rows on the disagreement of the agents' iterates, if there is any."""
+    """Return printed rows on the disagreement of the agents' iterates, if there is any."""
     program = result.raw.program
     if program.coupling is not None:
         residual = result.coupling_residual
@@ -555,7 +555,7 @@ def _agreement_rows(result: Result) -> list[str]:
 
 
 def _feasibility_rows(result: Result) -> list[str]:
-    """Return rows on constraint violations of the returned values and of the last iterates."""
+    """Return printed rows on constraint violations of returned values and last iterates."""
     coupled = result.raw.program.coupling is not None
     every = f"{_every(result)} and equality" if coupled else _every(result)
     limited = result.raw.program.limited
@@ -575,7 +575,7 @@ def _feasibility_rows(result: Result) -> list[str]:
 
 
 def _values_kept(result: Result, every: str) -> str:
-    """Return a text on the feasibility of the returned values (of shared ones, for owners)."""
+    """Return a sentence on the feasibility of returned values (of shared ones, for owners)."""
     if not result.owners:
         return _kept(result.max_violation, "the values returned", every)
     if result.feasible:
@@ -584,7 +584,7 @@ def _values_kept(result: Result, every: str) -> str:
 
 
 def _missed_rows(result: Result) -> list[str]:
-    """Return rows on the constraint slack of the solution, from released values."""
+    """Return printed rows on the constraint slack of the solution, from released values."""
     if not result.constraint_slack:
         return []
     largest = {what: float(by.max()) for what, by in result.constraint_slack.items()}
@@ -609,7 +609,7 @@ def _kept(violation: float, what: str, which: str) -> str:
 
 
 def spent_rows(result: Result) -> list[str]:
-    """Return rows on the spent privacy loss of every agent."""
+    """Return printed rows on the spent privacy loss of every agent."""
     accounts = result.ledger.values()
     if any(account.entries and account.entries[0].mechanism == "none" for account in accounts):
         left = "holds releases without noise: no later run that is given it has a guarantee"

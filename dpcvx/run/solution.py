@@ -280,7 +280,10 @@ class Solution:
         return decision
 
     def _found(self, variable: cp.Variable | str, written: str) -> tuple[int, str]:
-        """Return the cvxpy id and the name of a variable that at least one agent holds."""
+        """Return the cvxpy id and the name of a variable that at least one agent holds.
+
+        Errors name the user's call `written`.
+        """
         names_of = self._names
         if isinstance(variable, cp.Variable):
             if variable.id not in names_of:

@@ -105,7 +105,7 @@ class Worker:
         self._growth = Growth()
 
     def act(self, t: int, k: int, messages: Sequence[Any]) -> list[Reply | None]:
-        """Perform the local updates of one message round; agents without a message stay idle."""
+        """Perform local updates of exchange k in round t; agents without a message stay idle."""
         count = self._count
         message = messages[0] if count == 1 else self._common(messages)
         if message is None:
@@ -266,7 +266,7 @@ class PartialSum:
 
 
 def partial_sums(terms: Mapping[int, Any]) -> dict[int, PartialSum]:
-    """Return the sums of some agents' terms at the highest nodes, by the node's first agent.
+    """Return sums of some agents' terms at the highest tree nodes, by the node's first agent.
 
     Parameters
     ----------

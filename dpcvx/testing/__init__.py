@@ -1,4 +1,4 @@
-"""Tests of promises: sensitivities, audits, reconstruction, and one suite for all methods."""
+"""Tests of privacy: sensitivities, audits of epsilon, reconstruction, a suite for methods."""
 
 from .conformance import check_method
 

@@ -317,7 +317,7 @@ def _attacked(
     seed: int,
     key: tuple[int, int],
 ) -> tuple[list[Observed], Observed]:
-    """Return all agents' observed releases in a run, and the target's on the other data."""
+    """Return all agents' observed releases in a run, and the target agent's on other data."""
 
     def source(k: int) -> Source:
         return source_for(seed, (*key, k))
@@ -348,7 +348,7 @@ def _last_scores(
     seed: int,
     leaked: Sequence[int] = (),
 ) -> tuple[dict[str, tuple[Array, Array]], float]:
-    """Return scores of the last iterate, and of the iterates in the `leaked` rounds."""
+    """Return an attack's scores from the last iterate, and from iterates of `leaked` rounds."""
     names = ["last iterate", *(f"iterate of round {t}" for t in leaked)]
     parts = parts_of(plan)
     # The accounts hold the charges that all runs have in common.

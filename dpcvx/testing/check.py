@@ -70,7 +70,7 @@ class Observation:
     outside : ndarray
         Released value, scaled like `inside`; in a replay, the value that the first run released.
     grid : Grid or None
-        Grid of the noise, if any.
+        Grid to which values and noise are rounded, if any.
     released : ndarray
         Released value, not scaled.
     """
@@ -117,7 +117,7 @@ class ObservedGate(PrivacyGate):
         compute: Callable[[], Array] | Perturbed,
         scale: Array | None = None,
     ) -> Array:
-        """See `PrivacyGate`."""
+        """Release values as `PrivacyGate.release` does, and keep the exact values."""
         if isinstance(compute, Perturbed):
             return self._minimizer(round_step, charges, compute)
         exact = compute()

@@ -62,7 +62,7 @@ class Trial:
 
     @cached_property
     def instance(self) -> Instance:
-        """The instance: problem and data."""
+        """Test problem of this trial, and its synthetic data."""
         return self._build()
 
     def plan(self, method: Algorithm[Any, Any], mechanism: Asked, rounds: int = _ROUNDS) -> Terms:
@@ -105,7 +105,10 @@ def ran(
     executor: Executor | None = None,
     record: bool = True,
 ) -> Result:
-    """Return the result of a quiet run, recorded unless agents are updated as a batch."""
+    """Run a plan on synthetic data without printed output, and return the result.
+
+    With `record`, the result has a transcript of all releases.
+    """
     return run_plan(
         plan,
         data=seal_all(data),
@@ -207,7 +210,7 @@ def stays_in_bounds(trial: Trial) -> None:
 
 
 def differs_somewhere(trials: Sequence[Trial]) -> None:
-    """Check that neighboring data change something on at least one instance."""
+    """Check that neighboring data change an unreleased value on at least one instance."""
     _require(
         any(trial.found.status != "vacuous" for trial in trials),
         "nothing that leaves an agent depends on its data, so that comparing neighbors tests "
@@ -216,7 +219,7 @@ def differs_somewhere(trials: Sequence[Trial]) -> None:
 
 
 def tells_nothing(trial: Trial) -> None:
-    """Check that no text and no pickle shows private values."""
+    """Check that no printed text and no pickle of a run's objects shows private values."""
     plan, result = trial.noisy, trial.result
     things = (plan.problem, plan, result, result.ledger, result.history, result.transcript)
     for thing in things:
@@ -234,7 +237,7 @@ def stays_inside(trial: Trial) -> None:
 
 
 def lives_anywhere(trial: Trial) -> None:
-    """Check that serial and threaded executors and copied messages change nothing."""
+    """Check that serial and threaded executors and copied messages change no result."""
     others = {
         "agents one after the other": Serial(),
         "agents in threads": Threads(2),

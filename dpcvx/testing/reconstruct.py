@@ -78,7 +78,7 @@ class Guess:
 
     @property
     def said(self) -> str:
-        """Text on the number of entries and their accuracy."""
+        """Text on how many entries are estimated, and how accurately."""
         entries = "1 entry" if self.value.size == 1 else f"{self.value.size} entries"
         finite = self.spread[np.isfinite(self.spread)]
         if finite.size == 0:
@@ -238,7 +238,7 @@ def _affine(agent: AgentPlan) -> Sensitivity:
 
 
 def _once(agent: AgentPlan, left: Array | None) -> list[Guess]:
-    """Return estimates from a one-time release; estimates of zero if it ignores the data."""
+    """Return estimates from `left`, a one-time release; zeros if it ignores the data."""
     specs = agent.program.form.private
     if agent.publication is None or left is None:
         return _nothing(agent, specs)
@@ -254,7 +254,10 @@ def _once(agent: AgentPlan, left: Array | None) -> list[Guess]:
 
 
 def _each(agent: AgentPlan, sensitivity: Sensitivity, heard: Sequence[Seen]) -> list[Guess]:
-    """Return estimates from gradients without their public parts: ``J d`` plus noise."""
+    """Return estimates from released gradients `heard`, after removal of their public parts.
+
+    The rest of each gradient is ``J d`` plus noise.
+    """
     specs = agent.program.form.private
     J = sp.csr_array(sp.hstack(sensitivity.jacobians))
     if J.nnz == 0 or not heard:
@@ -308,7 +311,7 @@ def _variance(agent: AgentPlan, sensitivity: Sensitivity, seen: Seen) -> float:
 
 
 def _moved(query: Query) -> Array | None:
-    """Return 1 for released components, and 0 for others; None if all are released."""
+    """Return 1 for released components of a gradient, 0 for others; None if all are released."""
     return query.moving if isinstance(query, Step) else None
 
 

@@ -38,7 +38,10 @@ class ObserverView:
     rest: Sequence[Sequence[Observation]]
 
     def of_coalition(self, colluders: int) -> ObserverView:
-        """Return the view of a coalition, the last `colluders` others: sums over honest agents."""
+        """Return a coalition's view: of honest agents' releases, it sees only the sums.
+
+        The last `colluders` of the other agents are members of the coalition.
+        """
         honest = self.rest[: len(self.rest) - colluders]
         terms_by_release = [[terms[i] for terms in honest] for i in range(len(self.seen))]
         seen, zero, other = (
@@ -123,7 +126,7 @@ def log_ratio_of(noise: Calibrated) -> Ratio:
 
 
 def _summed(observation: Observation, others: Sequence[Observation]) -> Observation:
-    """Return the sum of agents' releases in one message round, with the noise scale of the sum."""
+    """Return the sum of several agents' simultaneous releases, with the noise scale of the sum."""
     assert observation.grid is not None
     grid = replace(observation.grid, scale=observation.grid.scale * math.sqrt(1 + len(others)))
     return Observation(

@@ -115,7 +115,7 @@ def _points(n: int) -> list[Array]:
 def _differences(
     form: NormalForm, sensitivity: Sensitivity, data: Sequence[Data], k: int, x: Array
 ) -> sp.csr_array:
-    """Return the gradient's derivative by each entry of private k, from differences at x.
+    """Return the gradient's derivative by each entry of private object k, from differences at x.
 
     Each entry is changed by the adjacency's radius.
     """
@@ -145,7 +145,7 @@ def _finite(J: sp.csr_array) -> sp.csr_array:
 
 
 def _moved(sensitivity: Sensitivity, data: Sequence[Data], k: int, change: Array) -> list[Data]:
-    """Return data with a change added to private k, then projected onto the declared sign."""
+    """Return data with a change added to private object k, projected onto its declared sign."""
     other, spec, values = [*data], sensitivity.private[k], data[k]
     flat = values if isinstance(values, np.ndarray) else values.toarray().ravel(order="F")
     moved = flat + change

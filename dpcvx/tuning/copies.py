@@ -52,7 +52,7 @@ _STREAM = 7
 
 @dataclass(frozen=True, eq=False)
 class Copy:
-    """A copy of the proxy data, with the judge and the baselines on it."""
+    """Simulated copy of the proxy data, with the judge and the gaps of baselines on it."""
 
     proxy: Mapping[Private | str, Sealed] = field(repr=False)  # values for every private object
     judge: Judge = field(repr=False)
@@ -115,7 +115,7 @@ class Copies:
         self._made: dict[tuple[int, float], Copy] = {}
 
     def __call__(self, k: int, times: float = 1.0) -> Copy:
-        """Return copy k, with the assumed error times a factor; equal calls return equal copies."""
+        """Return copy k, with `times` the assumed error of the proxy data; always the same copy."""
         key = (k % COUNT, times)
         if key not in self._made:
             self._made[key] = self._copy(*key)
@@ -123,7 +123,7 @@ class Copies:
 
     @property
     def start(self) -> float:
-        """Median gap of the initial point on the copies used so far."""
+        """Median gap (suboptimality) of the initial point on the copies used so far."""
         return median(copy.start for copy in self._scored)
 
     @property
@@ -136,7 +136,7 @@ class Copies:
         return [c for (_, times), c in self._made.items() if times == 1] or [self(0)]
 
     def reference(self, values: list[float]) -> float:
-        """Return the number to subtract from gaps: 0, or the lowest if the optimum is unknown."""
+        """Return the number to subtract from gaps: 0, or the lowest of these without an optimum."""
         return 0.0 if self.judge.optimum is not None else min([*values, self.start, self.guess])
 
     @property
@@ -217,7 +217,7 @@ def _taken(value: Any, rows: NDArray[np.intp]) -> Any:
 def _jittered(
     spec: PrivateSpec, values: Array, spread: Array | None, times: float, stream: Randomness
 ) -> Array:
-    """Return the entries plus independent normal errors, projected onto the declared bounds."""
+    """Return a private object's entries plus normal errors, projected onto its declared bounds."""
     if spread is None:
         spread = ERROR * np.abs(values)
         if not spread.any():  # for zeros, the error is one change of the data
@@ -265,7 +265,7 @@ class Crossing:
 def crossing(
     copies: Copies, gap_of: Callable[[Copy, int], float], gaps: Sequence[float]
 ) -> Crossing:
-    """Return the crossing of a plan and the optimum for the proxy data, from a few copies.
+    """Return the factor on the assumed error at which a plan and the proxy optimum tie.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ class Forecast:
 
     @property
     def gap(self) -> float:
-        """Median gap; nan if nothing was simulated."""
+        """Median gap (suboptimality) of the runs; nan if nothing was simulated."""
         return quantile(self.gaps, 0.5) if self.gaps else math.nan
 
     @property

@@ -207,7 +207,7 @@ def _compiled(problem: Declaration, rules: Rules) -> Program:
 
 
 def _common(solution: Solution) -> Solution | None:
-    """Return the closest solution with agreement and all public constraints; None without any."""
+    """Return the closest point where agents agree and public constraints hold; None if none."""
     if not solution.finite:
         return None
     point = common_point(solution.program, solution.vectors)

@@ -412,7 +412,7 @@ BREAKING = "initial point, which breaks a private constraint"
 
 
 def where(recourse: bool) -> str:
-    """Return a text on the point where solutions are scored."""
+    """Return a phrase on the points at which solutions are scored, for tables."""
     point = "at one point for all agents that lies in all their sets"
     return f"{point}, after every agent's own decision (result.recourse)" if recourse else point
 
@@ -430,7 +430,10 @@ def _best(
     runs: int,
     lean: float,
 ) -> tuple[PlanTrial[P], bool]:
-    """Return the plan to choose, and whether it is clearly better than the default."""
+    """Return the trial of the plan to choose, and whether it is clearly better than the default.
+
+    For `runs` and `lean` see `ranked`.
+    """
     active, best = entries, entries[0]
     tests = len(_LOOKS) * max(1, len(entries) - 1)
     for count in (times * runs for times in _LOOKS):

@@ -111,7 +111,7 @@ def gap_on(plan: Terms, copy: Copy, seed: int, timed: Timed) -> float:
 
 
 def _gap(plan: Terms, copy: Copy, result: Result, which: str) -> float:
-    """Return the gap of one iterate of a result; infinite without a solution."""
+    """Return the gap of the iterate `which` of a result; infinite without a solution."""
     if not result.status.solved:
         return math.inf
     paid = plan.slack_penalty * sum(float(by.sum()) for by in result.constraint_slack.values())
@@ -182,7 +182,7 @@ class Search(Generic[P]):
         return PlanTrial("default", self._default)
 
     def best_of(self, ways: Sequence[Way], limit: int, until: float) -> list[PlanTrial[P]]:
-        """Return the best trials, best first: variations of the best of these configurations.
+        """Return the best trials near the best of the configurations `ways`, best first.
 
         Parameters
         ----------
@@ -209,7 +209,11 @@ class Search(Generic[P]):
         return list(best.values())
 
     def _simulated(self, ways: Sequence[Way], until: float) -> PlanTrial[P] | None:
-        """Return the best trial of configurations whose runs can be simulated in batches."""
+        """Return the trial of lowest gap among simulated runs of the configurations `ways`.
+
+        All their runs can be simulated in batches. The search ends at `until`, a share of the time
+        limit.
+        """
         copy, entries = self.copies(0), list[PlanTrial[P]]()
         simulation = Simulation(self._problem, copy.proxy, copy.judge.base)
         for k, way in enumerate(ways):
@@ -226,7 +230,7 @@ class Search(Generic[P]):
         return min(entries, key=lambda entry: entry.score, default=None)
 
     def _rivals(self, others: Sequence[PlanTrial[P]], sums: PlanTrial[P]) -> list[PlanTrial[P]]:
-        """Return the trials that are clearly better than the best simulated trial."""
+        """Return the trials in `others` that are clearly better than the simulated one, `sums`."""
         rivals: list[PlanTrial[P]] = []
         for rival in others:
             if surely_lower(rival.values[rival.best], sums.values[sums.best], _ERROR):
@@ -250,7 +254,7 @@ class Search(Generic[P]):
         return pause
 
     def _near_default(self, ways: Sequence[Way]) -> list[Setting]:
-        """Return the setting of the default plan, if its configuration is one of these."""
+        """Return the setting of the default plan, if its configuration is in `ways`; else none."""
         plan = self._default
         if plan is None:
             return []
@@ -262,7 +266,10 @@ class Search(Generic[P]):
         return []
 
     def best_of_each(self, ways: Sequence[Way], until: float) -> list[PlanTrial[P]]:
-        """Return the best variation of each of these configurations, best first."""
+        """Return the best trial of each configuration in `ways`, best first.
+
+        The search ends at `until`, a share of the time limit.
+        """
         now = self.passed
         pool = self._begun((way.first for way in ways), ways, now + (until - now) / 3)
         return sorted(self._varied_further(pool, until), key=lambda entry: entry.score)
@@ -270,7 +277,7 @@ class Search(Generic[P]):
     def _begun(
         self, settings: Iterable[Setting], ways: Sequence[Way], until: float
     ) -> list[PlanTrial[P]]:
-        """Return the trials that end their first run; note configurations without any."""
+        """Return the trials of `settings` that end a first run; note the `ways` without any."""
         entries = self._tried(settings, until)
         for way in ways:
             if way.name not in {entry.name for entry in entries}:
@@ -278,7 +285,7 @@ class Search(Generic[P]):
         return entries
 
     def _varied_further(self, pool: list[PlanTrial[P]], until: float) -> list[PlanTrial[P]]:
-        """Return the best trial near each of these, with equal time for each."""
+        """Return the best trial near each trial in `pool`, with equal search time for each."""
         entries = []
         for k, entry in enumerate(pool):
             left = until - self.passed
@@ -315,7 +322,7 @@ class Search(Generic[P]):
         return entry.score
 
     def crossing(self, entry: PlanTrial[P]) -> Crossing | None:
-        """Return the crossing of a plan and the optimum for the proxy data; see `Crossing`.
+        """Return the factor on the assumed error at which plan and proxy tie; see `Crossing`.
 
         It is None if the time ends before it is known.
         """
@@ -539,7 +546,7 @@ class Search(Generic[P]):
         return self._clips[clips]
 
     def _known(self, problem: Declaration) -> Study | None:
-        """Return the study of a problem, compiled once; None if sensitivities cannot be derived."""
+        """Return the compiled problem with facts for defaults; None if a sensitivity is unknown."""
         if problem not in self._compiled:
             try:
                 self._compiled[problem] = study(problem)

@@ -216,7 +216,7 @@ def _noise(agent: AgentPlan, shape: tuple[int, int], stream: Randomness) -> Arra
 
 
 def _within(projector: Projector, points: Array) -> Array:
-    """Return the projections of points onto the set; infinite if a projection fails."""
+    """Return the projections of points onto the projector's set; infinite upon failure."""
     if not projector.kinds.keys() - {"free"}:
         return points
     ones, out = np.ones(projector.n), np.full(points.shape, np.inf)
@@ -359,7 +359,7 @@ class _Search:
         return lengthened(plain, chosen.plan.algorithm, whole.plan.algorithm)
 
     def _around(self, setting: Setting) -> Iterator[Setting]:
-        """Yield neighbors, each also with other steps, which need no new plan."""
+        """Yield a setting's neighbors, each also with other step sizes, which need no new plan."""
         plans = setting.neighbors(clips=self._clips, decays=False, varied=())
         for variant in (setting, *plans):
             for k in (0.0, -_HALF, _HALF):
