@@ -122,11 +122,11 @@ class ADMM(ConsensusMethod[ADMMState]):
 
     @property
     def requirements(self) -> Requirements:
-        """Return requirements: convex compiled objectives, one release per agent and round."""
+        """Return the method's needs: convex compiled objectives, a release per agent and round."""
         return Requirements(convex=True, exact=True, releases=1, queries=(Gradient, DataCurvature))
 
     def propose(self, facts: PublicFacts) -> ADMM:
-        """Return the method with the penalty, the relaxation and the acceleration filled in."""
+        """Return the method with omitted penalty, relaxation and acceleration chosen."""
         alpha, rounds = (1.0, 0) if facts.noisy else (_RELAXATION, _MEMORY)
         proposed = replace(
             super().propose(facts),
@@ -170,7 +170,7 @@ class ADMM(ConsensusMethod[ADMMState]):
         return replace(state, point=point, memory=memory), sent
 
     def notes(self, server: ConsensusServer) -> tuple[str, ...]:
-        """Return a note on how often the safeguard of the acceleration rejected a point."""
+        """Return a note on how often Anderson acceleration's safeguard rejected a point."""
         memory = server.memory if isinstance(server, ADMMServer) else RecentMoves()
         if not memory.rejected:
             return ()

@@ -106,7 +106,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         self.check_fields()
 
     def propose(self, facts: PublicFacts) -> Self:
-        """Return the method with the penalty and the constants of its rule filled in."""
+        """Return the method with an omitted penalty and constants of its rule chosen."""
         penalty = self.penalty
         if penalty is None:
             first = facts.penalty

@@ -134,7 +134,7 @@ class DecentralizedADMM(NeighborMethod):
 
     @property
     def requirements(self) -> Requirements:
-        """Return requirements: convex objectives, and one release per agent and round."""
+        """Return the method's requirements: convex objectives, one release per agent and round."""
         query = Minimizer if self.exact else Step
         return Requirements(
             convex=True, exact=False, releases=1, queries=(query,), proximal=not self.exact
@@ -156,7 +156,7 @@ class DecentralizedADMM(NeighborMethod):
         return super().releases(rounds, program)
 
     def propose(self, facts: PublicFacts) -> DecentralizedADMM:
-        """Return the method with the network, the step size and the penalty filled in."""
+        """Return the method with its network built, and omitted step size and penalty chosen."""
         program = facts.program
         graph = self.network_of(program)
         step, output = self.step, self.returned

@@ -91,7 +91,7 @@ class DecentralizedGradient(NeighborMethod):
 
     @property
     def requirements(self) -> Requirements:
-        """Return requirements: one release per agent and round, for any objective."""
+        """Return the method's requirements: one release per agent and round, any objective."""
         whole = self.coordinates is None
         return Requirements(convex=False, exact=False, releases=1, queries=(Step,), proximal=whole)
 
@@ -102,7 +102,7 @@ class DecentralizedGradient(NeighborMethod):
         return plain and type(self) is DecentralizedGradient
 
     def propose(self, facts: PublicFacts) -> DecentralizedGradient:
-        """Return the method with the network, step sizes and returned iterate filled in."""
+        """Return the method with its network built, and omitted steps and iterate chosen."""
         program = facts.program
         alone = len(program.agents) == 1 and self.graph == "complete"
         graph = _alone(program) if alone else self.network_of(program, self.weights)

@@ -141,7 +141,7 @@ class DPP2(SecretPointMethod[Memory]):
         )
 
     def propose(self, facts: PublicFacts) -> DPP2:
-        """Return the method with network and step sizes filled in.
+        """Return the method with its network built, and omitted step sizes chosen.
 
         Refuse constraints and local variables.
         """

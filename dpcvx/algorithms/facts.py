@@ -52,7 +52,7 @@ class StepRule(Protocol):
         ...
 
     def resolved(self, program: Program, release_epsilon: float) -> Self:
-        """Return the rule with all constants as numbers."""
+        """Return the step-size rule with a number for every omitted constant."""
         ...
 
     def eta(self, t: int) -> float:
@@ -69,12 +69,12 @@ class PublicFacts(Protocol):
 
     @property
     def program(self) -> Program:
-        """The problem as plain arrays."""
+        """The problem's objectives and constraints as plain arrays."""
         ...
 
     @property
     def conditions(self) -> Conditions:
-        """Number of rounds and noise of the run."""
+        """Number of rounds, noise of the releases, and effect of the data on gradients."""
         ...
 
     @property

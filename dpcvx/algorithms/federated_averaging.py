@@ -69,7 +69,7 @@ class FederatedAveraging(SummedMethod):
 
     @property
     def requirements(self) -> Requirements:
-        """Return requirements: one release per agent and round, for any objective."""
+        """Return the method's requirements: one release per agent and round, any objective."""
         return Requirements(convex=False, exact=False, releases=1, queries=(Step,), proximal=True)
 
     def propose(self, facts: PublicFacts) -> FederatedAveraging:
@@ -115,7 +115,7 @@ class FederatedAveraging(SummedMethod):
         return shared(x, local)
 
     def advance(self, local: Local, state: Member, t: int, heard: Heard, oracle: Oracle) -> Member:
-        """Return the agent's state after one noisy gradient step from the mean."""
+        """Return the agent's state after one noisy gradient step from the mean of all points."""
         rule = as_step(self.step)
         assert rule is not None
         mean = spread(local, state.x, heard.residual / heard.agents)

@@ -182,7 +182,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
 
     @property
     def exchanges(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Number of exchanges per round: 3 if agents exchange shares, else 2."""
+        """Number of message exchanges per round: 3 with secret shares, else 2."""
         return 2 if self.sharing is None else 3
 
     @property
@@ -196,7 +196,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
 
     @property
     def requirements(self) -> Requirements:
-        """Return requirements: one release per agent and round, and steps at the server."""
+        """Return the method's needs: one release per agent and round, steps by the server."""
         asked: tuple[type[Query], ...] = (Gradient if self.sharing is None else Summand,)
         if self.scale is not None:
             gradient = LearnedGradient if self.sharing is None else LearnedSummand
@@ -212,7 +212,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         )
 
     def propose(self, facts: PublicFacts) -> FederatedGradient:
-        """Return the method with step sizes, learned scale and secret sharing filled in."""
+        """Return the method with omitted settings of steps, scale and secret sharing chosen."""
         if self.scale is not None:
             scale = self.scale.resolved(facts.conditions, facts.program)
             sharing = proposed_sharing(self.sharing, facts, learned=True)
@@ -303,7 +303,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
     def receive(
         self, server: GradientServer, t: int, k: int, replies: Sequence[Any]
     ) -> GradientServer:
-        """Collect shares (with `sharing`), compute the sum, and make a step with it."""
+        """Collect secret shares (with `sharing`), compute the sum of gradients, make a step."""
         if k == self.exchanges - 1:
             return server
         pool = server.pool

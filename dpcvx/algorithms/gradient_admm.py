@@ -158,7 +158,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
 
     @property
     def requirements(self) -> Requirements:
-        """Return requirements: convex objectives, a coupling, one release of one user per round."""
+        """Return the method's requirements: convexity, a coupling, one user's release per round."""
         return Requirements(
             convex=True,
             exact=False,
@@ -199,7 +199,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return -(-rounds // len(blocks_of(program)[0]))
 
     def propose(self, facts: PublicFacts) -> GradientADMM:
-        """Return the method with smoothness, penalty and step size filled in.
+        """Return the method with omitted smoothness, penalty and step size chosen.
 
         Refuse problems that do not have two blocks.
         """

@@ -92,7 +92,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
         self.check_fields(step=optional(POSITIVE), ratio=POSITIVE, smoothness=optional(POSITIVE))
 
     def propose(self, facts: PublicFacts) -> GradientTracking:
-        """Return the method with network and step size filled in.
+        """Return the method with its network built, and an omitted step size chosen.
 
         Refuse constraints and local variables.
         """

@@ -74,7 +74,7 @@ class AtPoint:
 
 
 def joint(program: Program) -> Joint:
-    """Return the joint program of agents whose objectives are compiled."""
+    """Return one cone program for all agents, whose objectives are compiled."""
     parts, places = [], places_of(program)
     for local, columns in zip(program.agents, places, strict=True):
         assert local.exact is not None
@@ -83,7 +83,7 @@ def joint(program: Program) -> Joint:
 
 
 def joint_set(program: Program) -> Joint:
-    """Return the joint program of the agents' sets, without objectives; equal sets occur once."""
+    """Return one cone program of all agents' sets, without objectives; equal sets occur once."""
     places = places_of(program)
     sets = {
         (id(local.constraints), id(columns)): (local.constraints, columns)
@@ -93,7 +93,7 @@ def joint_set(program: Program) -> Joint:
 
 
 def joint_rest(program: Program) -> Joint | None:
-    """Return the joint program of the terms that proximal steps minimize; None without such terms.
+    """Return one cone program of all terms that proximal steps minimize; None without such terms.
 
     It contains the agents' sets. Equal terms of k agents occur once, multiplied by k.
     """
@@ -155,7 +155,7 @@ def with_kept(data: ConeData, program: Program, values: Sequence[Array | None]) 
 
 
 def missed(program: Program, auxiliary: Array) -> dict[str, Array]:
-    """Return the slack of a solution in private constraints with a slack penalty.
+    """Return the amounts that a solution misses private constraints by, at a slack penalty.
 
     Parameters
     ----------
@@ -203,12 +203,12 @@ def _beside(data: ConeData, program: Program, limits: Sequence[tuple[Kept, ConeD
 
 
 def size_of(program: Program) -> int:
-    """Return the length of the joint vector."""
+    """Return the length of the joint vector of all agents' variables."""
     return program.size + sum(local.n - local.shared.size for local in program.agents)
 
 
 def places_of(program: Program) -> list[Index]:
-    """Return the positions of each agent's components in the joint vector.
+    """Return the positions of each agent's variables in the joint vector of all agents.
 
     Agents with equal positions have one array object in common.
     """
@@ -226,7 +226,7 @@ def places_of(program: Program) -> list[Index]:
 
 
 def with_slacks(program: Program, x: Array) -> Array:
-    """Return a joint vector with slack variables computed from its other components.
+    """Return a vector of all agents' variables, with slack variables computed from the others.
 
     The slack variables turn coupling inequalities into equalities.
     """
@@ -246,7 +246,7 @@ def with_slacks(program: Program, x: Array) -> Array:
 
 
 def coupling_rows(program: Program) -> sp.csr_array:
-    """Return the matrix of the coupling equalities, over the joint vector."""
+    """Return the matrix of the coupling equalities, over the vector of all agents' variables."""
     assert program.coupling is not None
     n = size_of(program)
     A, met = sp.csr_array((program.coupling.right.size, n)), np.zeros(n, dtype=bool)
@@ -323,7 +323,7 @@ def _stacked(parts: Sequence[ConeData], columns: Sequence[Index], n: int, size: 
 
 
 def _widths(cones: Cones) -> list[int]:
-    """Return the number of rows in each kind of cone, in the order of `Cones`."""
+    """Return the total number of rows of each type of cone, in the order of `Cones`."""
     return [
         cones.zero,
         cones.nonneg,

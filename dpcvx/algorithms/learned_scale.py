@@ -163,7 +163,7 @@ class LearnScale:
         return ROUNDS + int(np.clip(steps, _FEWEST_STEPS, _MOST_STEPS))
 
     def resolved(self, conditions: Conditions, program: Program) -> LearnScale:
-        """Return the rule with a plan's noise and number of steps filled in.
+        """Return the rule with omitted noise and number of steps taken from a plan.
 
         Parameters
         ----------
@@ -243,7 +243,7 @@ class Units:
 
     @staticmethod
     def of(program: Program, secret: bool) -> Units:
-        """Return the units for a program, with `secret` for sums with distributed noise."""
+        """Return the units of agents' counts and sums; `secret`: with distributed noise."""
         changes = [change for change in map(_change, program.agents) if change > 0]
         beside = math.sqrt(_COUNTED) * min(changes, default=0.0)
         moved = [pair for pair in once_per_kind(program.agents, _moved) if pair[1]]
@@ -269,7 +269,7 @@ def _moved(local: LocalProgram) -> tuple[float, int]:
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """Scale learned so far, from released values alone.
+    """Scale of records' gradients and curvatures learned so far, from released values alone.
 
     Attributes
     ----------
@@ -326,7 +326,7 @@ class Scale:
 
     @staticmethod
     def of(rule: LearnScale, program: Program, secret: bool = False) -> Scale:
-        """Return the scale before anything is learned.
+        """Return the records' estimated scale before any query.
 
         Parameters
         ----------
@@ -477,7 +477,7 @@ class Scale:
         return min(size, before) > noise and float(gradient @ self.last) < -_BACK * size * before
 
     def _within(self, multiple: float) -> float:
-        """Return a multiple of the clips, limited to the rule's range."""
+        """Return a multiple of the agents' clips, limited to the range that `LearnScale` allows."""
         most = math.inf if self.rule.most is None else self.rule.most
         return max(min(multiple, most), self.rule.least)
 

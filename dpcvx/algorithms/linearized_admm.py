@@ -116,7 +116,7 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
 
     @property
     def requirements(self) -> Requirements:
-        """Return requirements: convex objectives, and E releases per agent and round."""
+        """Return the method's requirements: convex objectives, E releases per agent and round."""
         return Requirements(
             convex=True,
             exact=False,
@@ -127,7 +127,7 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
         )
 
     def propose(self, facts: PublicFacts) -> LinearizedADMM:
-        """Return the method with penalty, step-size rule and returned iterate filled in."""
+        """Return the method with omitted penalty, step sizes and returned iterate chosen."""
         step, output = as_step(self.step), self.returned
         if step is None:
             step, proposed = facts.step(pull=self.pull, updates=self.local_updates)

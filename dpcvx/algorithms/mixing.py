@@ -190,7 +190,7 @@ def matrix_on(neighbors: Around, rows: Sequence[Array]) -> sp.csr_array:
 
 
 def laplacian(neighbors: Around) -> sp.csr_array:
-    """Return the Laplacian: degrees on the diagonal minus the adjacency matrix."""
+    """Return the network's Laplacian: degrees on the diagonal minus the adjacency matrix."""
     return matrix_on(neighbors, [np.array([-1.0] * len(a) + [len(a)]) for a in neighbors])
 
 

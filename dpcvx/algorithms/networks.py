@@ -175,7 +175,7 @@ class Network:
 
     @property
     def laplacian(self) -> Array:
-        """The Laplacian, shape (N, N): degrees on the diagonal minus the adjacency matrix."""
+        """Graph Laplacian, shape (N, N): degrees on the diagonal minus the adjacency matrix."""
         return laplacian(self.neighbors).toarray()
 
     @property

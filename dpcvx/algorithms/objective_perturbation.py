@@ -96,7 +96,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
 
     @property
     def requirements(self) -> Requirements:
-        """Return requirements: one release per agent, a perturbed minimizer."""
+        """Return the method's requirements: one release per agent, a perturbed minimizer."""
         weight = self.regularization
         return Requirements(
             convex=True,
@@ -108,7 +108,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
         )
 
     def propose(self, facts: PublicFacts) -> ObjectivePerturbation:
-        """Return the method with the weight filled in; refuse objectives of public agents.
+        """Return the method with an omitted weight chosen; refuse objectives of public agents.
 
         Raises
         ------
@@ -197,7 +197,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
 
 
 def _records(local: LocalProgram) -> float:
-    """Return the weight of an agent's minimizer in the mean.
+    """Return the weight of an agent's minimizer in the mean of all minimizers.
 
     It is the number of records, or 1 for other private data, or 0 without private data.
     """

@@ -58,7 +58,7 @@ class Inbox:
 
     @property
     def degree(self) -> int:
-        """Number of neighbors."""
+        """Number of the receiving agent's neighbors."""
         return len(self.senders)
 
     @property
@@ -248,7 +248,7 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
         )
 
     def points(self, server: NetworkState, sent: Array, t: int) -> Array:
-        """Return the agents' points, from their values in exchange 0 of round t, shape (N, m)."""
+        """Return the agents' noisy points, from values sent in exchange 0 of round t, (N, m)."""
         return sent
 
     def residuals(self, server: NetworkState) -> Residuals:
@@ -342,7 +342,7 @@ class SecretPointMethod(NetworkMethod[P], Generic[P]):
 
     @property
     def requirements(self) -> Requirements:
-        """Return requirements: smooth objectives, and two releases per agent and round."""
+        """Return the method's requirements: smooth objectives, two releases per agent and round."""
         return Requirements(
             convex=False,
             exact=False,

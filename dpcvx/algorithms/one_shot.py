@@ -272,12 +272,12 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
 
     @property
     def exchanges(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Number of exchanges in the round: 3 if agents exchange shares, else 2."""
+        """Number of message exchanges in the round: 3 with secret shares, else 2."""
         return 2 if self.sharing is None else 3
 
     @property
     def requirements(self) -> Requirements:
-        """Return requirements: one joint program for the server, and one release per agent."""
+        """Return the method's needs: one joint program for the server, one release per agent."""
         alone = self.sharing is None
         queries = (Gradient, DataCurvature, ReleasedData) if alone else (Summand, DataCurvature)
         return Requirements(
@@ -303,7 +303,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return SolverChoice(self.solver, tuple(self.solver_options))  # pyright: ignore[reportArgumentType]
 
     def propose(self, facts: PublicFacts) -> OneShot:
-        """Return the method with range and grid of its secure aggregation filled in.
+        """Return the method with omitted range and grid of its secure aggregation chosen.
 
         Refuse second moments of objectives that differ, and a solver that cannot solve the model.
         """
@@ -435,7 +435,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return server.decision
 
     def _toward_start(self, server: OneShotServer, slope: Array) -> tuple[OneShotServer, Array]:
-        """Return the state, and the linear coefficient after shrinkage; see `toward_start`."""
+        """Return the server's state, and the released linear coefficient after shrinkage."""
         program = server.program
         noise = program.noise
         if noise is None or not self.shrink:
@@ -539,7 +539,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
 
 
 def _options(given: object) -> tuple[tuple[str, bool | int | float | str], ...]:
-    """Return a solver's options as pairs, sorted by name."""
+    """Return a solver's options as pairs (name, value), sorted by name."""
     check_argument("dp.OneShot", "solver_options", given, _OPTIONS)
     items = pairs(given)
     return tuple(sorted(given if items is None else items))  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ class PenaltyRule(Protocol):
     """Rule for the penalty rho_t, which server and agents can compute before round t."""
 
     def resolved(self, release_epsilon: float) -> Self:
-        """Return the rule with a number for every constant."""
+        """Return the penalty rule with a number for every omitted constant."""
         ...
 
     def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
@@ -106,11 +106,11 @@ class Growing:
         )
 
     def resolved(self, release_epsilon: float) -> Growing:
-        """Return the rule with a number for c."""
+        """Return the rule with a number for c: the plan's epsilon per release if omitted."""
         return replace(self, c=release_epsilon) if self.c is None else self
 
     def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
-        """Return rho_t of the schedule."""
+        """Return the penalty rho_t that the schedule gives for round t."""
         assert self.c is not None
         return min(1e9, self.c1 * 1.2 ** (t // self.Tc) + self.c2 / self.c)
 

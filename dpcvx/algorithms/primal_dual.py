@@ -71,7 +71,7 @@ class PrimalDual(NeighborMethod):
 
     @property
     def requirements(self) -> Requirements:
-        """Return requirements: one release per agent and round, for any objective."""
+        """Return the method's requirements: one release per agent and round, any objective."""
         return Requirements(convex=False, exact=False, releases=1, queries=(Step,), proximal=True)
 
     @property
@@ -80,7 +80,7 @@ class PrimalDual(NeighborMethod):
         return type(self) is PrimalDual
 
     def propose(self, facts: PublicFacts) -> PrimalDual:
-        """Return the method with the network and all step sizes and penalties filled in."""
+        """Return the method with its network built, and omitted steps and penalties chosen."""
         graph, step, output = self.network_of(facts.program, self.weights), self.step, self.returned
         if step is None:
             facts.require_scale()
@@ -101,7 +101,7 @@ class PrimalDual(NeighborMethod):
         message: Inbox | Inboxes,
         oracle: Oracle,
     ) -> tuple[AgentState, Array]:
-        """Make a primal and a dual step; `lam` holds v, for the agent's shared variables."""
+        """Make a primal and a dual step; the state's `lam` holds v, the sum of differences."""
         assert self.step is not None and self.penalty is not None and self.dual_step is not None
         columns = local.program.shared
         Px = (state.x - mixed(local.program, state.x, message))[..., columns]

@@ -122,7 +122,7 @@ class LocalProgram:
 
     @property
     def kind(self) -> Hashable:
-        """Key that is equal for agents that differ only in names, slots and data.
+        """Key that is equal for agents that differ only in names, shared positions and data.
 
         It contains Python ids, so it is valid only while the agents exist.
         """
@@ -281,7 +281,7 @@ def compile_problem(
     as_written: AsWritten | None = None,
     check: Callable[[LocalProgram], object] | None = None,
 ) -> Program:
-    """Return the problem as plain arrays; read public parameters, never private data.
+    """Return the problem as plain arrays, from public parameters and never from private data.
 
     Agents whose models differ only in names are compiled once. Objectives are not compiled into
     cone programs here, except for agents without private data in a problem with ``coupling=``; see
@@ -369,7 +369,7 @@ def _by_moments(agent: WrittenAgent) -> WrittenAgent:
 
 
 def _like(template: LocalProgram, model: Model, coupling: Coupling | None) -> LocalProgram:
-    """Return the program of an agent that differs from a compiled one only in names and slots."""
+    """Return an agent's program, copied from an agent that differs only in names and positions."""
     layout, where = model.agent.layout, model.where
     local = replace(
         template,

@@ -99,7 +99,7 @@ class ResourceADMM(SummedMethod):
 
     @property
     def requirements(self) -> Requirements:
-        """Return requirements: convex objectives, a coupling, one release per agent and round."""
+        """Return the method's needs: convexity, a coupling, one release per agent and round."""
         query = Minimizer if self.exact else Step
         return Requirements(
             convex=True,
@@ -111,7 +111,7 @@ class ResourceADMM(SummedMethod):
         )
 
     def propose(self, facts: PublicFacts) -> ResourceADMM:
-        """Return the method with step size and penalties filled in; refuse shared variables."""
+        """Return the method with omitted step and penalties chosen; refuse shared variables."""
         program = facts.program
         if program.size:
             holders = [a.name for a in program.agents if a.shared.size]
@@ -208,11 +208,11 @@ class ResourceADMM(SummedMethod):
         return program.coupling.right
 
     def sent(self, local: LocalProgram, x: Array) -> Array:
-        """Return the agent's summand ``A_i x_i``."""
+        """Return the agent's summand ``A_i x_i`` in the coupling ``sum_i A_i x_i = c``."""
         return np.asarray(_columns(local) @ x)
 
     def advance(self, local: Local, state: Member, t: int, heard: Heard, oracle: Oracle) -> Member:
-        """Update the multipliers from the last round's sum, and then x."""
+        """Update the multipliers from the coupling's last violation, and release the next x."""
         assert self.step is not None and self.dual_step is not None and self.penalty is not None
         A, r, lam = _columns(local.program), heard.residual, state.lam
         if t > 1:
@@ -242,7 +242,7 @@ def _balanced(program: Program, scale: float) -> float:
 
 
 def matrices(program: Program) -> list[Array]:
-    """Return the coupling matrix A_i of every agent."""
+    """Return every agent's matrix A_i in the coupling ``sum_i A_i x_i = c``."""
     return [_columns(local).toarray() for local in program.agents]
 
 

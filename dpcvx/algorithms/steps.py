@@ -134,7 +134,7 @@ class Smooth(_Uniform):
         check_fields(self, "dp.steps.Smooth", L=optional(POSITIVE), c=optional(STEP_BUDGET))
 
     def resolved(self, program: Program, release_epsilon: float) -> Smooth:
-        """Return the rule with numbers for L and c."""
+        """Return the rule with numbers for an omitted smoothness constant L and budget c."""
         L = _largest_smoothness(program, "dp.steps.Smooth(L=...)") if self.L is None else self.L
         return Smooth(L, release_epsilon if self.c is None else self.c)
 

@@ -86,7 +86,7 @@ class SplitSharing(SecretSharing):
 
 @dataclass(frozen=True, eq=False)
 class Heard:
-    """Message to all agents at the beginning of a round: the last sum."""
+    """Message to all agents at the beginning of a round: the last sum of all summands."""
 
     residual: Array  # shape (m,); sum of the summands of the previous round minus its target
     agents: int  # number of agents
@@ -94,7 +94,7 @@ class Heard:
 
 @dataclass(frozen=True, eq=False)
 class ServerState:
-    """State of the server side of a `SummedMethod`."""
+    """State of the server side of a `SummedMethod`: sum of summands and secure aggregation."""
 
     names: tuple[str, ...]
     residual: Array  # shape (m,); last sum minus its target
@@ -145,7 +145,7 @@ class SummedMethod(Algorithm[ServerState, Member]):
 
     @property
     def exchanges(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Number of exchanges per round: 2 if agents exchange shares, else 1."""
+        """Number of message exchanges per round: 2 with secret shares, else 1."""
         return 1 if self.sharing is None else 2
 
     @abc.abstractmethod
@@ -154,11 +154,11 @@ class SummedMethod(Algorithm[ServerState, Member]):
 
     @abc.abstractmethod
     def target(self, program: Program) -> Array:
-        """Return the target of the sum, shape (m,)."""
+        """Return the value that the sum of all summands should reach, shape (m,)."""
 
     @abc.abstractmethod
     def advance(self, local: Local, state: Member, t: int, heard: Heard, oracle: Oracle) -> Member:
-        """Return the agent's state after a local step, given the last sum minus its target."""
+        """Return the agent's state after a step, from `heard`: the last sum minus its target."""
 
     def sums(self, program: Program) -> SecretSum | None:
         """Return the secure aggregation that agents use; None if the server side adds up.
@@ -308,7 +308,7 @@ def proposed_sharing(
 
 @dataclass(frozen=True, eq=False)
 class Question(AtPoint):
-    """First query to an agent, for its summand."""
+    """First query to an agent in secure aggregation, for its summand."""
 
     sums: SecretSum | None  # None if the server side adds up
 
@@ -349,14 +349,14 @@ def shared(oracle: Oracle, question: Question, name: str) -> tuple[Share, Shared
 
 
 def added(message: Delivery, retained: Share | None, name: str) -> Partial:
-    """Return the sum of the shares that an agent has, its reply in the second exchange."""
+    """Return the sum of the shares that an agent received and kept: its second reply."""
     shares = [share for share in (*message.shares, retained) if share is not None]
     return message.sums.partial(name, shares)
 
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Server side of one secure aggregation."""
+    """Server side of one secure aggregation: the shares to forward, and the sum's encoding."""
 
     sums: SecretSum
     passed: tuple[tuple[Share, ...], ...] = ()  # shares to forward, by sender
@@ -364,7 +364,7 @@ class Pool:
 
     @staticmethod
     def of(sharing: SecretSharing | None, program: Program, size: int | None = None) -> Pool | None:
-        """Return the pool for vectors of this size; None without `sharing`.
+        """Return a secure aggregation of vectors of this size; None without `sharing`.
 
         If `size` is omitted, it is the length of the joint vector.
         """
@@ -378,18 +378,18 @@ class Pool:
         )
 
     def begun(self, t: int, size: int | None = None) -> Pool:
-        """Return a new pool for the sum of round t, for vectors of another size if passed."""
+        """Return a new aggregation for round t, of vectors of another size if passed."""
         shape = self.sums.shape if size is None else (size,)
         return Pool(replace(self.sums, round=t, shape=shape))
 
     def taken(self, replies: Sequence[Shared]) -> Pool:
-        """Return the pool with the shares and public parts of the agents' first replies."""
+        """Return the aggregation with the shares and public parts of the agents' first replies."""
         public = np.sum([reply.public for reply in replies], axis=0)
         return Pool(self.sums, tuple(reply.others for reply in replies), public)
 
     @property
     def deliveries(self) -> list[Delivery]:
-        """Messages with the shares for each agent."""
+        """Message to each agent with the secret shares that other agents sent to it."""
         return [Delivery(self.sums, box) for box in delivered(self.sums.agents, self.passed)]
 
     def total(self, replies: Sequence[Partial]) -> Array:

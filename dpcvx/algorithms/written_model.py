@@ -527,7 +527,7 @@ class WrittenModel:
         return cp.hstack(parts)
 
     def _nearest(self, data: Sequence[Array]) -> tuple[list[Array], str] | None:
-        """Return the closest feasible data and their name.
+        """Return the closest feasible data and a name for them in notes.
 
         None if that problem in variables and data breaks the rules, or has no solution.
         """
@@ -570,7 +570,7 @@ class WrittenModel:
         return cp.sum(cp.multiply((value / radius) ** 2, ratio + 1 / ratio))
 
     def _proxies(self, data: Sequence[Array]) -> tuple[list[Array], str] | None:
-        """Return the public proxy data and their name; None if an agent has none."""
+        """Return the public proxy data and a name for them in notes; None if an agent has none."""
         if any(value is None for agent in self.agents for value in agent.proxies):
             return None
         parts = [[v for v in agent.proxies if v is not None] for agent in self.agents]
@@ -746,7 +746,7 @@ def solve(
 
 
 def _breaks(model: WrittenModel, problem: Declaration) -> str:
-    """Return an error message on the part of a model that breaks its rules, with the fix."""
+    """Return an error message on the part of a model that breaks cvxpy's rules, with the fix."""
     rules = model.rules
     called = {
         c.id: f"Constraint {k} of agent '{name}'"
@@ -782,7 +782,7 @@ def _breaks(model: WrittenModel, problem: Declaration) -> str:
 
 
 def other_rules(problem: Declaration) -> str:
-    """Return a message on other rules that a nonconvex model follows; "" if it follows none.
+    """Return advice on other rules of cvxpy that a nonconvex model follows; "" if none.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""Proposals for what users leave open: method, noise, steps, clips; no guarantee rests on them."""
+"""Defaults for settings that users omit: method, noise, steps, clips; no guarantee rests on any."""

@@ -179,7 +179,7 @@ def _filled(request: Selection) -> Selection:
 def _method(
     problem: Declaration, request: Selection, noisy: bool, earlier: Study | None
 ) -> tuple[Selection, Study | None]:
-    """Return the request with a method and a kind of release, and the study of the problem."""
+    """Return the request with a method and a kind of release, and the compiled problem."""
     try:
         earlier = earlier or study(problem)
     except PrivacyError:
@@ -386,7 +386,7 @@ def _as_tried(request: Selection, steps: NoisyRounds) -> Selection:
 
 
 def _exact(request: Selection, study: Study, noisy: bool) -> Selection:
-    """Return the request for exact methods: one round, or ADMM if the user set the rounds.
+    """Return the request for exact minimization: one round, or ADMM if the user set the rounds.
 
     With noise, data or their terms of the objective are released once.
     """

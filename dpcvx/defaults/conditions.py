@@ -86,7 +86,7 @@ def _change(sensitivity: Sensitivity | None, p: int, start: Array, distance: flo
 
 
 def _whole(agents: Agents) -> tuple[float, ...]:
-    """Return `Conditions.whole`: agents' slopes if squared losses were not clipped."""
+    """Return `Conditions.whole`: the data's effects on gradients without clipped squares."""
     if not any(_square(agent) for agent in agents):
         return ()
 
@@ -170,7 +170,7 @@ class RunFacts:
 
     @property
     def limit(self) -> float:
-        """Largest step size that keeps smooth terms from diverging; see `Landscape.limit`."""
+        """Largest step size for convergence on the smooth terms; see `Landscape.limit`."""
         return self.scene.limit
 
     @property

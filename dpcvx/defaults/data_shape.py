@@ -307,7 +307,11 @@ def _in_l2(task: ShapeTask) -> _Gaussian | None:
 
 
 def _spreads(R: Array, W: Array, changes: Array) -> Array:
-    """Return ``tr(W (R'R)^-1)`` times the squared largest l1 norm of R a, for each shape R."""
+    """Return ``tr(W (R'R)^-1)`` times the squared largest l1 norm of R a, for each matrix R.
+
+    Up to a factor, it is the expected cost of Laplace noise on the statistic R; a is a column of
+    `changes`.
+    """
     inverse = _inverses(R)
     costs = np.sum((inverse @ inverse.mT) * W, axis=(-2, -1))
     return costs * np.abs(R @ changes).sum(axis=-2).max(axis=-1) ** 2
@@ -327,7 +331,7 @@ def _inverses(R: Array) -> Array:
 
 
 def _optimal(W: Array, changes: Array) -> Array:
-    """Return the solution X of the convex problem in the module, up to the excess `_EXCESS`."""
+    """Return the X of least ``tr(W X^-1)`` under the module's constraints, up to `_EXCESS`."""
     root = _root(W)
     weights = np.ones(changes.shape[1])
     for _ in range(_ROUNDS):

@@ -45,7 +45,7 @@ class VariableGroup:
 
 @dataclass(frozen=True)
 class Landscape:
-    """Public facts about the objectives of agents.
+    """Public estimates of the objectives' curvatures, slopes and distance to the optimum.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Landscape:
 
     @property
     def limit(self) -> float:
-        """Largest step size that keeps the smooth terms of nonsmooth objectives from diverging."""
+        """Largest step size for convergence on the smooth terms of nonsmooth objectives."""
         most = max(self.bend, self.convexity)
         return 1 / most if most > 0 else math.inf
 
@@ -93,13 +93,13 @@ class Landscape:
 
     @property
     def scale(self) -> float:
-        """Typical curvature; if it is 0, the slope divided by the distance, if both are known."""
+        """Typical curvature; if it is 0, largest slope over distance to the optimum, if known."""
         if self.curvature > 0 or not 0 < self.distance < math.inf:
             return self.curvature
         return self.slope / self.distance
 
     def scaled(self, noise: float, distance: float = 1.0) -> Landscape:
-        """Return the landscape with noise and distances multiplied by factors.
+        """Return the estimates with noise and distances multiplied by factors.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class Landscape:
 
 
 def summed(scene: Landscape, agents: int) -> Landscape:
-    """Return the landscape of the sum of agents' objectives, for steps with one agent's gradient.
+    """Return the estimates for the sum of agents' objectives, for steps with one agent's gradient.
 
     The gradient of one agent, multiplied by the number of agents, replaces the sum.
     """
@@ -315,7 +315,7 @@ def _sets(agents: Sequence[LocalProgram]) -> list[_Set]:
 
 
 def _bounded(local: LocalProgram, extent: Extent) -> Array:
-    """Return the expected squared distance per entry, shape (n,).
+    """Return the expected squared distance from start to optimum per entry, shape (n,).
 
     It is a quarter of the mean squared distance of uniform points within the bounds.
     """

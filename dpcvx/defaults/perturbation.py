@@ -32,7 +32,7 @@ _FARTHER = 2.5
 
 
 def regularization(agents: Agents, epsilon: float, distance: float) -> float:
-    """Return the weight with the least predicted error.
+    """Return the weight of the added quadratic with the least predicted error.
 
     Parameters
     ----------

@@ -56,7 +56,7 @@ _FRACTIONS = np.geomspace(1e-8, 1.0, 240)
 
 @dataclass(frozen=True)
 class Prediction:
-    """A step size, and the predicted suboptimality with it.
+    """A step size of noisy gradient descent, and the predicted suboptimality with it.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ def predicted(
 
 @dataclass(frozen=True)
 class Chosen:
-    """Choices for a method whose user passes no step size.
+    """Step-size rule and returned iterate chosen for a method whose user passes no step size.
 
     Attributes
     ----------
@@ -278,7 +278,7 @@ def chosen_penalty(scene: Landscape) -> float:
 
 
 def _where_slopes_jump(scene: Landscape, rounds: int, pull: float) -> Prediction:
-    r"""Return the prediction for nonsmooth losses.
+    r"""Return the predicted suboptimality and step size for nonsmooth losses.
 
     The suboptimality is taken as :math:`D^2 / (2 \eta T) + \eta (G^2 / 4 + n \sigma^2) / 2`, which
     is about a bound, with the distance D and the slope G. At the best :math:`\eta` both terms are

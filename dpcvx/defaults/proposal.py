@@ -44,7 +44,7 @@ P = TypeVar("P", bound=Terms)
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """A complete request, the choices made for it with reasons, and a forecast."""
+    """A request with every setting chosen, the reasons of these choices, and a forecast."""
 
     request: CompleteRequest
     known: Compiled  # the compiled problem

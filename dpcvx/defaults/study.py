@@ -275,7 +275,7 @@ class Selection(Request):
 
     @staticmethod
     def of(request: Request) -> Selection:
-        """Return the selection for a request before any choice."""
+        """Return a request as a `Selection` without any setting chosen by defaults."""
         return Selection(**{field.name: getattr(request, field.name) for field in fields(Request)})
 
     def chosen(self, what: str, why: str) -> Selection:
@@ -289,7 +289,7 @@ class Study(Compiled):
 
     @staticmethod
     def of(compiled: Compiled) -> Study:
-        """Return the study of a compiled problem."""
+        """Return a compiled problem with room for its responses to noise and public optimum."""
         if isinstance(compiled, Study):
             return compiled
         return Study(
@@ -308,5 +308,5 @@ class Study(Compiled):
 
 
 def study(problem: Declaration, as_written: AsWritten | None = None) -> Study:
-    """Return the study of a problem; for arguments and errors see `compiled`."""
+    """Return the compiled problem with facts for defaults; see `compiled` for arguments."""
     return Study.of(compiled(problem, as_written))

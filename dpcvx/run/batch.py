@@ -60,7 +60,7 @@ def is_batch(plan: Terms, start: Start) -> bool:
 
 
 def one_by_one(agents: Sequence[object]) -> list[list[int]]:
-    """Return a batch of one agent for each agent."""
+    """Return batches of one agent each, by agent index."""
     return [[k] for k in range(len(agents))]
 
 

@@ -191,7 +191,7 @@ class PrivacyGate:
         return withheld(whose, compute, foreign=foreign)
 
     def accounts(self) -> list[Account]:
-        """Return the accounts of all agents of the gate."""
+        """Return the privacy accounts of all agents of the gate."""
         return self._book.accounts()
 
     def uniform(self, t: int, size: int) -> Array:
@@ -202,7 +202,7 @@ class PrivacyGate:
         return uniform(size, self._sources.at(t, 0))
 
     def made(self, round_step: Place) -> bool:
-        """Return whether an interrupted run has made this release of every agent."""
+        """Return whether an interrupted run has already made every agent's release `round_step`."""
         return len(self._past.get(round_step, ())) == self.count
 
     def _noised(
@@ -233,7 +233,7 @@ class PrivacyGate:
     def _minimized(
         self, round_step: Place, charges: Sequence[Charge], perturbed: Perturbed
     ) -> Array:
-        """Return the minimizers, with noise that covers their distance from the exact ones."""
+        """Return perturbed minimizers plus noise that covers their numerical errors."""
         noise, streams = self.noise, self._sources.at(*round_step)
         (charge,) = charges
         if noise is None or charge.grid is None:

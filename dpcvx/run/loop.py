@@ -250,7 +250,7 @@ def _round(
 
 
 def _said(replies: Sequence[Reply | None]) -> Sequence[Any]:
-    """Return the messages in the agents' replies; None for idle agents."""
+    """Return the content of each agent's reply; None for idle agents."""
     first = replies[0]
     if first is not None and isinstance(first.message, Batch):  # one message for all agents
         return first.message

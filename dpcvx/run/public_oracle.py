@@ -66,7 +66,7 @@ class PublicOracle(AgentOracle):
         )
 
     def release(self, query: Query) -> Array:
-        """Return the exact answer to a query."""
+        """Return the exact answer to a query, from the public objective."""
         return query.finish(query.evaluate(self._objective), None)
 
     def store(self, name: str, combination: LinearCombination) -> None:
@@ -128,7 +128,7 @@ def published(
     releases: Iterable[Release],
     account: Account,
 ) -> PublicOracle:
-    """Return the oracle that `publish` made, from the recorded release."""
+    """Return the oracle for data that `publish` released, from the recorded release."""
     form = facts.form
     if publication is None:
         return PublicOracle(facts, form.at_zero(), account, [])

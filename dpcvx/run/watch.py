@@ -161,12 +161,12 @@ class Watch:
         self._outcomes: set[Outcome] = set()
 
     def start(self) -> None:
-        """Start the display before the first round."""
+        """Start the run's display (table or progress line) before the first round."""
         self.begun = True
         self._reporter.start(residuals=not self._plan.hidden)
 
     def stop(self) -> None:
-        """Stop the display after the last round, also on errors."""
+        """Stop the run's display after the last round, also on errors."""
         self._reporter.stop()
 
     def ends(self, t: int, replies: Sequence[Reply], server: Any, agents: Agents) -> bool:

@@ -38,7 +38,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """Reply of an agent to a message of the server side."""
+    """Reply of an agent to a message of the method's server side, with its last outcome."""
 
     message: Any  # message; a `Batch` contains the messages of all agents
     outcome: Outcome  # status of its last public solve
@@ -48,7 +48,7 @@ class Reply:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """Iterates, privacy account and releases of an agent at the end of a run."""
+    """Iterates, privacy account and recorded releases of an agent at the end of a run."""
 
     answer: Answer
     violation: float  # largest distance of the last iterate from the agent's set; nan if unknown

@@ -246,7 +246,7 @@ def _mechanism_scores(
 
 
 def _target(plan: Terms, agent: str | None) -> int:
-    """Return the index of the agent to audit."""
+    """Return the index of the agent to audit: the named one, or the first with private data."""
     names = [local.name for local in plan.program.agents if local.form.private]
     if agent is not None and not one_of(agent, *names):
         raise ModelError(

@@ -54,7 +54,7 @@ class MethodCheck:
     perform: Callable[[], None] = field(repr=False)
 
     def __call__(self) -> None:
-        """Perform the check."""
+        """Perform the check on the method and the instance."""
         self.perform()
 
     def __str__(self) -> str:

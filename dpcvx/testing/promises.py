@@ -57,7 +57,7 @@ class Trial:
 
     @property
     def noise(self) -> Asked:
-        """Kind of noise for the method."""
+        """Mechanism for the method: Gaussian, or Laplace for objective perturbation."""
         return "gaussian" if self.method.requirements.perturbed is None else "laplace"
 
     @cached_property

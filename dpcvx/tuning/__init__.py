@@ -1,1 +1,1 @@
-"""Searches on public proxy data: tune, compare, tradeoff, forecasts."""
+"""Searches for settings of plans, and forecasts of accuracy, on public proxy data."""

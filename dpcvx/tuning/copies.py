@@ -265,7 +265,7 @@ class Crossing:
 def crossing(
     copies: Copies, gap_of: Callable[[Copy, int], float], gaps: Sequence[float]
 ) -> Crossing:
-    """Return the factor on the assumed error at which a plan and the proxy optimum tie.
+    """Return the factor on the assumed error that makes a plan and the proxy optimum tie.
 
     Parameters
     ----------

@@ -95,7 +95,7 @@ class Candidate(Generic[P]):
 
     @property
     def gap(self) -> float:
-        """Median gap; nan without runs."""
+        """Median gap (suboptimality) of the runs; nan without runs."""
         return quantile(self.gaps, 0.5) if self.gaps else math.nan
 
     @property
@@ -412,7 +412,7 @@ BREAKING = "initial point, which breaks a private constraint"
 
 
 def where(recourse: bool) -> str:
-    """Return a phrase on the points at which solutions are scored, for tables."""
+    """Return a phrase for tables: whether solutions are scored before or after recourse."""
     point = "at one point for all agents that lies in all their sets"
     return f"{point}, after every agent's own decision (result.recourse)" if recourse else point
 

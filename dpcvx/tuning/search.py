@@ -74,7 +74,7 @@ class Timed(Automatic):
         self._until = until
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """Return the results of a method for all workers; see `Executor`."""
+        """Call a method of all workers, and return the results; see `Executor.map`."""
         if self._clock() > self._until:
             raise OutOfTime
         return super().map(method, *common, each=each)
@@ -322,7 +322,7 @@ class Search(Generic[P]):
         return entry.score
 
     def crossing(self, entry: PlanTrial[P]) -> Crossing | None:
-        """Return the factor on the assumed error at which plan and proxy tie; see `Crossing`.
+        """Return the factor on the assumed error that makes plan and proxy tie; see `Crossing`.
 
         It is None if the time ends before it is known.
         """
@@ -421,7 +421,7 @@ class Search(Generic[P]):
         return pool
 
     def _coarsely_clipped(self, entry: PlanTrial[P], until: float) -> PlanTrial[P]:
-        """Return the better of an unclipped trial and its variations with small clips."""
+        """Return the best of an unclipped trial and its variants with small clips, by gap."""
         whole = entry.setting
         if whole is None or whole.clip != 1 or not self._clips_records(entry):
             return entry
@@ -477,7 +477,7 @@ class Search(Generic[P]):
         )
 
     def _entry(self, setting: Setting) -> PlanTrial[P] | None:
-        """Return the trial of a setting; None if it cannot be planned."""
+        """Return the trial of a setting, with its plan and runs; None if it cannot be planned."""
         if setting not in self._entries:
             try:
                 self._entries[setting] = PlanTrial(setting.way.name, self._varied(setting), setting)

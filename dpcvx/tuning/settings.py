@@ -391,7 +391,7 @@ class PlanTrial(Generic[P]):
 
     @property
     def runs(self) -> int:
-        """Return the number of runs made."""
+        """Return the number of runs made with this trial's plan."""
         return len(self.judged)
 
     @property
