@@ -98,7 +98,7 @@ def test_algorithm_1_of_ryu_kim(noise, updates):
                 draws[t, e, p] = rng.normal(size=size)
     t = np.arange(1, rounds + 1)
     own = from_papers.ryu_kim(
-        [(own.features, own.labels) for own in images.shares(setting)],
+        [(own.records.features, own.records.labels) for own in images.shares(setting)],
         dataset.classes,
         np.zeros(size),
         0.3,
