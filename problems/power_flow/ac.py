@@ -3,12 +3,13 @@
 `newton` takes set points and loads and solves the equations of the network. `ac_check` does so with
 the set points of a run, and measures violations of the network's limits. Every generator bus keeps
 its voltage and active power, except one slack bus in every connected part, which also supplies the
-difference in losses.
+difference in losses. With contingencies, it does so once more after each outage.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from types import ModuleType
 from typing import Literal
 
@@ -19,7 +20,7 @@ from scipy.sparse.linalg import splu
 
 import dpcvx as dp
 
-from .case import Case
+from .case import Case, without_branch
 from .physics import incidence, slack_buses, susceptances
 from .relaxed import Relaxation, relaxation
 from .solution import State
@@ -39,6 +40,8 @@ _STEPS, _HALVINGS = 40, 12
 # Violations of limits up to this, in per unit or relative, are attributed to the solver's accuracy.
 _HELD = 1e-4
 _LEAST_VOLTAGE = 0.1
+# Rows of branches that a line names.
+_SHOWN = 5
 _WHOSE: dict[Loads, str] = {
     "public": "public loads",
     "served": "the loads that the released point serves",
@@ -225,6 +228,43 @@ def _worst(values: Floats) -> float:
     return float(np.max(np.abs(values), initial=0.0))
 
 
+@dataclass(frozen=True)
+class OutageCheck:
+    """Limits of the network in an AC power flow from the same set points, after an outage.
+
+    Attributes
+    ----------
+    branch : int
+        Row of the branch that is out, in the file, counted from 1.
+    converged : bool
+        True if an AC power flow was found. If not, the other numbers mean nothing.
+    overloads : int
+        Branches above their emergency rating.
+    loading : float
+        Largest loading of a branch in percent of its emergency rating.
+    voltages, reactive : int
+        See `AcCheck`.
+    voltage, reactive_power, slack_outside : float
+        See `AcCheck`.
+    """
+
+    branch: int
+    converged: bool
+    overloads: int
+    loading: float
+    voltages: int
+    voltage: float
+    reactive: int
+    reactive_power: float
+    slack_outside: float
+
+    @property
+    def within(self) -> bool:
+        """Return whether there is an AC power flow, and it keeps all limits."""
+        broken = self.overloads or self.voltages or self.reactive or self.slack_outside
+        return self.converged and not broken
+
+
 @dataclass(frozen=True, eq=False)
 class AcCheck:
     """Limits of the network in an AC power flow from a point's set points.
@@ -255,6 +295,8 @@ class AcCheck:
         Losses of branches in MW: in the AC power flow, and in the released point.
     relaxation : Relaxation
         Cone slack and loop closure of the point itself.
+    outages : tuple of OutageCheck
+        The same set points after the outage of each branch in `contingencies`.
     """
 
     loads: Loads
@@ -270,12 +312,14 @@ class AcCheck:
     losses: float
     expected: float
     relaxation: Relaxation
+    outages: tuple[OutageCheck, ...] = ()
 
     @property
     def within(self) -> bool:
-        """Return whether the AC power flow converged and satisfies all limits."""
+        """Return whether all AC power flows converged and satisfy all limits, after outages too."""
         broken = self.overloads or self.voltages or self.reactive or self.slack_outside
-        return self.flow.converged and not broken
+        survives = all(outage.within for outage in self.outages)
+        return self.flow.converged and not broken and survives
 
     @property
     def head(self) -> str:
@@ -286,11 +330,12 @@ class AcCheck:
     def short(self) -> str:
         """Summary of the check in one line."""
         head = f"{self.head}: "
+        after = f"; {outage_line(self.outages)}" if self.outages else ""
         if not self.flow.converged:
-            return f"{head}no AC power flow found from these set points"
+            return f"{head}no AC power flow found from these set points{after}"
         slack = f"slack buses {round(self.slack_error, 2) + 0.0:+.2f} MW"
-        if self.within:
-            return f"{head}all limits kept, {slack}"
+        if not (self.overloads or self.voltages or self.reactive or self.slack_outside):
+            return f"{head}all limits kept, {slack}{after}"
         parts = [
             (self.overloads, "overload", f"up to {self.loading:.1f} %"),
             (self.voltages, "voltage outside its limits", f"by up to {self.voltage:.4f} p.u."),
@@ -299,7 +344,7 @@ class AcCheck:
         told = [f"{_counted(count, what)} ({most})" for count, what, most in parts if count]
         if self.slack_outside:
             slack += f", {self.slack_outside:.2f} MW beyond limits"
-        return head + ", ".join([*told, slack])
+        return head + ", ".join([*told, slack]) + after
 
     def __str__(self) -> str:
         head = f"AC power flow from the set points, at {_WHOSE[self.loads]}"
@@ -317,6 +362,7 @@ class AcCheck:
             ("losses", f"{self.losses:.2f} MW; in the relaxation {self.expected:.2f} MW"),
             ("cone slack", self.relaxation.slack),
             ("loop closure", self.relaxation.closure),
+            ("outages", outage_line(self.outages) if self.outages else ""),
         ]
         return "\n".join([head, *(f"  {name:<16}{text}" for name, text in rows if text)])
 
@@ -335,7 +381,38 @@ class AcCheck:
             "reactive_outside_mvar": self.reactive_power,
             "losses_mw": self.losses,
             "relaxation_losses_mw": self.expected,
+            "outages": [asdict(outage) for outage in self.outages],
         }
+
+
+def outage_line(outages: Sequence[OutageCheck]) -> str:
+    """Return the checks after outages as a line.
+
+    Parameters
+    ----------
+    outages : sequence of OutageCheck
+    """
+    head = "after the outage" if len(outages) == 1 else f"after each of {len(outages)} outages"
+    broken = [outage for outage in outages if not outage.within]
+    if not broken:
+        return f"{head}, all limits kept"
+    rows = sorted({outage.branch for outage in broken})
+    named = ", ".join(str(row) for row in rows[:_SHOWN])
+    more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+    parts = [f"{head}, limits broken in {len(broken)} (branch {named}{more})"]
+    lost = sum(not outage.converged for outage in broken)
+    if lost:
+        parts.append(f"no AC power flow found in {lost}")
+    solved = [outage for outage in broken if outage.converged]
+    for values, what, most in (
+        ([o.loading for o in solved if o.overloads], "overloads", "up to {:.1f} %"),
+        ([o.voltage for o in solved if o.voltages], "voltages outside", "by up to {:.4f} p.u."),
+        ([o.reactive_power for o in solved if o.reactive], "reactive limits", "up to {:.2f} MVAr"),
+        ([o.slack_outside for o in solved if o.slack_outside], "slack beyond", "up to {:.2f} MW"),
+    ):
+        if values:
+            parts.append(f"{what} in {len(values)} ({most.format(max(values))})")
+    return ", ".join(parts)
 
 
 def _counted(count: int, what: str) -> str:
@@ -364,7 +441,8 @@ def ac_check(
     Set points are the active power of generators and the voltages of their buses (with
     ``model="dc"``, 1 per unit or the nearest limit). If loads are private, the check uses the loads
     that the returned point serves: generation less shunts and flows. They follow from released
-    values, so the check is post-processing.
+    values, so the check is post-processing. If the study has contingencies, the check is made once
+    more after each outage, with the same set points and the emergency ratings.
 
     Parameters
     ----------
@@ -385,7 +463,35 @@ def ac_check(
     dp.ModelError
         If `loads`, `hour` or `power_factor` is invalid, or the run has no solution.
     """
-    return checked(study.case, *loads_of(study, result, loads, hour, power_factor))
+    state, load, whose = loads_of(study, result, loads, hour, power_factor)
+    intact = checked(study.case, state, load, whose)
+    emergency = study.setting.emergency
+    after = [
+        _after_outage(study.case, outage, emergency, state, load)
+        for outage in study.setting.outages.tolist()
+    ]
+    return replace(intact, outages=tuple(after))
+
+
+def _after_outage(
+    case: Case, outage: int, emergency: float, state: State, load: Floats
+) -> OutageCheck:
+    """Check the set points after the outage of a branch, at a share of the ratings."""
+    less = without_branch(case, outage)
+    rate, current = emergency * less.branch.rate, emergency * less.branch.current
+    less = replace(less, branch=replace(less.branch, rate=rate, current=current))
+    flow, limits = _solved(less, state, load)
+    return OutageCheck(
+        branch=int(case.branch.row[outage]),
+        converged=flow.converged,
+        overloads=limits.overloads,
+        loading=limits.loading,
+        voltages=limits.voltages,
+        voltage=limits.voltage,
+        reactive=limits.reactive,
+        reactive_power=limits.reactive_power,
+        slack_outside=limits.slack_outside,
+    )
 
 
 def loads_of(
@@ -459,6 +565,41 @@ def checked(case: Case, state: State, load: Floats, loads: Loads) -> AcCheck:
     loads : {"public", "served", "true"}
         Kind of these loads.
     """
+    flow, limits = _solved(case, state, load)
+    base = case.base_mva
+    return AcCheck(
+        loads=loads,
+        flow=flow,
+        slack_error=limits.slack_error,
+        slack_outside=limits.slack_outside,
+        overloads=limits.overloads,
+        loading=limits.loading,
+        voltages=limits.voltages,
+        voltage=limits.voltage,
+        reactive=limits.reactive,
+        reactive_power=limits.reactive_power,
+        losses=base * float(np.sum(flow.start.real + flow.end.real)),
+        expected=base * float(np.sum(state.pf + state.pt)),
+        relaxation=relaxation(case, state),
+    )
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Distances of an AC power flow from the limits; see `AcCheck`."""
+
+    slack_error: float
+    slack_outside: float
+    overloads: int
+    loading: float
+    voltages: int
+    voltage: float
+    reactive: int
+    reactive_power: float
+
+
+def _solved(case: Case, state: State, load: Floats) -> tuple[Flow, _Limits]:
+    """Return the AC power flow from a point's set points at given loads, and its limits."""
     bus, gen, branch, base = case.bus, case.gen, case.branch, case.base_mva
     generators = incidence(gen.bus, len(bus.id))
     demand = load[:, 0] + 1j * load[:, 1]
@@ -475,9 +616,7 @@ def checked(case: Case, state: State, load: Floats, loads: Loads) -> AcCheck:
     ends = magnitude[branch.from_bus], magnitude[branch.to_bus]
     current = np.maximum(np.abs(flow.start) / ends[0], np.abs(flow.end) / ends[1]) / branch.current
     loading = np.maximum(apparent, current)
-    return AcCheck(
-        loads=loads,
-        flow=flow,
+    limits = _Limits(
         slack_error=base * float(np.sum((made.real - planned)[flow.slack])),
         slack_outside=base * float(np.sum(active[active > _HELD])),
         overloads=int(np.sum(loading > 1 + _HELD)),
@@ -486,10 +625,8 @@ def checked(case: Case, state: State, load: Floats, loads: Loads) -> AcCheck:
         voltage=float(np.max(outside, initial=0.0)),
         reactive=int(np.sum(reactive > _HELD)),
         reactive_power=base * float(np.max(reactive, initial=0.0)),
-        losses=base * float(np.sum(flow.start.real + flow.end.real)),
-        expected=base * float(np.sum(state.pf + state.pt)),
-        relaxation=relaxation(case, state),
     )
+    return flow, limits
 
 
 def _together(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import dpcvx as dp
 
-from .ac import AcCheck, ac_check, served_loads
+from .ac import AcCheck, ac_check, outage_line, served_loads
 from .case import Case
 from .model import cost_scale
 from .physics import ENDS, flow_maps
@@ -331,7 +331,9 @@ def ac_line(checks: Sequence[AcCheck]) -> str:
         if hours:
             parts.append(f"{what} in {len(hours)} ({most.format(max(hours))})")
     losses = sum(check.losses for check in solved)
-    return f"{checks[0].head}: {', '.join(parts)}, losses {losses:.1f} MWh"
+    outages = [outage for check in checks for outage in check.outages]
+    after = f"; {outage_line(outages)}" if outages else ""
+    return f"{checks[0].head}: {', '.join(parts)}, losses {losses:.1f} MWh{after}"
 
 
 def _table(study: PowerFlow, objective: float, zones: Sequence[ZoneImbalance]) -> str:

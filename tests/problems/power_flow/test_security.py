@@ -1,16 +1,20 @@
 """Outages in the relaxation: optima of a second formulation, set points that hold, refusals."""
 
+from dataclasses import replace
+
 import cvxpy as cp
 import numpy as np
 import pytest
 
 import dpcvx as dp
+from problems.power_flow.ac import OutageCheck, ac_check, outage_line
 from problems.power_flow.case import read_case, without_branch
 from problems.power_flow.errors import CaseError
 from problems.power_flow.measured import measure, optimum, together
 from problems.power_flow.prices import prices
 from problems.power_flow.sources import tables
 from problems.power_flow.study import power_flow
+from problems.power_flow.writer import net_with_set_points
 
 OUTAGES, EMERGENCY = [2, 6], 1.4
 
@@ -141,3 +145,55 @@ def test_a_network_without_a_branch_is_the_one_that_has_it_switched_off():
 def test_outages_that_no_model_has_are_refused(options, error, message):
     with pytest.raises(error, match=message):
         power_flow(14, **options)
+
+
+@pytest.mark.filterwarnings("ignore")  # of pandapower and pandas
+def test_ac_checks_after_outages_are_pandapowers():
+    networks = pytest.importorskip("pandapower.networks")
+    import pandapower as pp
+
+    net = networks.case9()
+    net.ext_grid["max_p_mw"] = 400.0  # the slack bus of the check, too
+    case = read_case(net)
+    study = power_flow(
+        case, model="dc", private=None, zones=1, contingencies="all", emergency=0.5, monitored=[1]
+    )
+    result = study.problem.plan(dp.OneShot(as_written=True), mechanism=None).run()
+    check = ac_check(study, result)
+    state, load = study.state(), study.net_load()
+    assert len(check.outages) == 6 and not check.within
+    for outage in check.outages:
+        assert outage.converged
+        written = net_with_set_points(net, case, state, load)
+        written.line.loc[written.line.index[outage.branch - 1], "in_service"] = False
+        pp.runpp(written, tolerance_mva=1e-10, numba=False)
+        voltage = written.res_bus.vm_pu.to_numpy()
+        away = np.maximum(case.bus.vmin - voltage, voltage - case.bus.vmax).max(initial=0.0)
+        assert outage.voltage == pytest.approx(away, abs=1e-8)
+        lines = written.res_line.fillna(0.0)
+        power = np.maximum(
+            np.hypot(lines.p_from_mw, lines.q_from_mvar), np.hypot(lines.p_to_mw, lines.q_to_mvar)
+        ).to_numpy()
+        shares = 100 * power / (0.5 * case.base_mva * case.branch.rate)
+        assert outage.loading == pytest.approx(shares.max(), abs=1e-5)
+        assert outage.overloads == np.sum(shares > 100.01)
+        made = np.r_[written.res_ext_grid.q_mvar, written.res_gen.q_mvar]
+        beyond = np.maximum(made - 100 * case.gen.qmax, 100 * case.gen.qmin - made)
+        assert outage.reactive_power == pytest.approx(max(beyond.max(), 0.0), abs=1e-5)
+    words = str(check)
+    assert "  outages         after each of 6 outages, limits broken in " in words
+    assert "after each of 6 outages" in check.short and "after each of 6 outages" in str(
+        measure(study, result, own=False).outcome
+    )
+    assert len(check.as_dict()["outages"]) == 6
+
+
+def test_ac_checks_after_outages_say_what_holds_and_what_does_not():
+    kept = OutageCheck(3, True, 0, 80.0, 0, 0.0, 0, 0.0, 0.0)
+    lost = replace(kept, branch=7, converged=False)
+    over = replace(kept, branch=4, overloads=2, loading=120.0, reactive=1, reactive_power=3.0)
+    assert outage_line([kept]) == "after the outage, all limits kept"
+    assert outage_line([kept, over, lost]) == (
+        "after each of 3 outages, limits broken in 2 (branch 4, 7), no AC power flow found in 1, "
+        "overloads in 1 (up to 120.0 %), reactive limits in 1 (up to 3.00 MVAr)"
+    )
