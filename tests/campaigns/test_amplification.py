@@ -8,7 +8,7 @@ from tests.campaigns.amplification import AFTER, attacked, followed, repeated
 def test_no_exact_loss_is_above_what_a_certificate_proves():
     # Losses of many rounds take longest: one problem in four has them.
     found = [attacked(seed, after=AFTER if seed % 4 == 0 else AFTER[:6]) for seed in range(68)]
-    # Three problems in four have a norm that rounds contract.
+    # Two problems in three have a norm that rounds contract.
     several = [one for one in found if one is not None]
     assert (np.sum([(one > 0).any(axis=0) for one in several], axis=0) >= [50, 50, 50]).all()
     largest = np.array(
