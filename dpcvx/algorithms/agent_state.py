@@ -65,21 +65,21 @@ def minimization(program: Program, D: float, owner: str) -> Minimization:
         L, name = smoothness(local.form), f"agent '{local.name}'"
         if L is None:
             raise ModelError(
-                f"No smoothness constant can be derived for the objective of {name} (nonsmooth, or "
-                f"its curvature depends on private data), and the local searches of {owner}(exact="
-                "True) follow from it. Leave exact= out: first-order steps need none."
+                f"No smoothness constant can be derived for the objective of {name}: it is "
+                "nonsmooth, or its curvature depends on private data. Leave out exact=, for "
+                f"first-order steps. The local searches of {owner}(exact=True) need the constant."
             )
         if not convex(local.form):
             raise ModelError(
-                f"The objective of {name} is not convex for all admissible data, so that a search "
-                f"by {owner}(exact=True) may end anywhere. Look for a quadratic with a negative "
-                "denominator or eigenvalue, or leave exact= out."
+                f"The objective of {name} is not convex for all admissible data. Leave out "
+                "exact=, or look for a quadratic with a negative denominator or eigenvalue. A "
+                f"search by {owner}(exact=True) may end away from the minimizer."
             )
         if not local.projector().closed_form:
             raise ModelError(
-                f"The set of {name} has no closed form, and {owner}(exact=True) projects onto it "
-                "in every step of a search. Keep to bounds, a sum, a ball or equations, or leave "
-                "exact= out."
+                f"The constraint set of {name} has no closed-form projection. Leave out exact=, "
+                f"or keep to bounds, a sum, a ball or equations. A search by {owner}(exact=True) "
+                "projects onto the set in every step."
             )
         constants.append((L * SLACK, max(0.0, round_down(min(L, strong_convexity(local.form)), L))))
     return Minimization.close(D, max(L for L, _ in constants), min(m for _, m in constants))

@@ -111,10 +111,11 @@ def blocks_of(program: Program) -> tuple[tuple[int, ...], int]:
     users = tuple(k for k, local in enumerate(program.agents) if local.form.private)
     if len(public) != 1 or not users:
         raise ModelError(
-            "dp.GradientADMM solves min f(x) + g(y) with one agent for g, without private data, "
-            f"and users with private data for f; this problem has {len(public)} agents without "
-            f"private data and {len(users)} with. Write dp.Problem([*users, dp.Agent(g)], "
-            "coupling=[A @ x + B @ y == c])."
+            "dp.GradientADMM needs one agent without private data, and one or more users with "
+            f"private data. This problem has {len(public)} agents without private data and "
+            f"{len(users)} with. Write dp.Problem([*users, dp.Agent(g)], coupling=[A @ x + B @ y "
+            "== c]). The method solves min f(x) + g(y): the users hold f, and the public agent "
+            "holds g."
         )
     first = program.agents[users[0]]
     for k in users:
@@ -124,19 +125,20 @@ def blocks_of(program: Program) -> tuple[tuple[int, ...], int]:
         ]:
             raise ModelError(
                 f"Agents '{first.name}' and '{local.name}' do not use the same variables in the "
-                "same order. In dp.GradientADMM every user's objective is a function of all of x: "
-                "write the terms in the same order, with 0 @ x for what does not occur."
+                "same order. Write the terms of all users in the same order, with 0 @ x for a "
+                "variable that does not occur. In dp.GradientADMM every user's objective is a "
+                "function of all of x."
             )
         if local.rest is not None:
             raise ModelError(
-                f"The objective of agent '{local.name}' has a term without a gradient. "
-                "dp.GradientADMM takes none on x: move it to the public agent, on y, with the "
-                "coupling x == y."
+                f"The objective of agent '{local.name}' has a term without a gradient. Move the "
+                "term to the public agent, on y, with coupling=[x == y]. dp.GradientADMM takes no "
+                "such term on x."
             )
         if local.constraints.A.shape[0]:
             raise ModelError(
-                f"Agent '{local.name}' has constraints. dp.GradientADMM takes none on x: move them "
-                "to the public agent, on y, with the coupling x == y."
+                f"Agent '{local.name}' has constraints. Move them to the public agent, on y, with "
+                "coupling=[x == y]. dp.GradientADMM takes no constraints on x."
             )
     variables = {p.variable for p in first.layout.pieces}
     both = [p.name for p in program.agents[public[0]].layout.pieces if p.variable in variables]
@@ -158,8 +160,9 @@ def eliminated(program: Program) -> Eliminated:
     remaining = eliminate(A, B, coupling.right)
     if not remaining.c.size:
         raise ModelError(
-            "coupling= does not contain the users' variables, so f and g are two problems. Tie "
-            "them, for example by coupling=[x == y]."
+            "coupling= does not contain the users' variables. Tie them to the public agent's "
+            "variables, for example by coupling=[x == y]. Without that, users and public agent "
+            "solve separate problems."
         )
     return remaining
 

@@ -185,9 +185,9 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
                     continue
                 said = f"LocalCopy with {np.size(copy.z)} and {np.size(copy.lam)} numbers"
             return ModelError(
-                f"{type(self).__name__}.act replied with a {said}, and agent '{local.name}' shares "
-                f"{n} numbers. Reply with LocalCopy(z, lam): its copy "
-                "state.x[local.program.shared] and the multipliers of it."
+                f"{type(self).__name__}.act returned a {said}, but agent '{local.name}' shares "
+                f"{n} numbers. Return LocalCopy(z, lam): the copy state.x[local.program.shared], "
+                "and the multipliers of the copy."
             )
         raise package_fault("A reply was refused, and all are copies.")
 

@@ -75,9 +75,10 @@ def uncounted(method: Algorithm[Any, Any], agent: str, asked: int) -> ModelError
     """
     name = type(method).__name__
     return ModelError(
-        f"{name}.act asked agent '{agent}' for {plural(asked, 'release')} in a round, and "
-        f"{name}.requirements says releases={method.requirements.releases}, which ended the "
-        f"budget. Write Requirements(releases={asked}), so that the plan prices all. {_GUIDE}"
+        f"{name}.act requested {plural(asked, 'release')} from agent '{agent}' in a round, but "
+        f"{name}.requirements says releases={method.requirements.releases}. Write "
+        f"Requirements(releases={asked}), so that the plan counts all of them. The additional "
+        f"releases exceeded the budget. {_GUIDE}"
     )
 
 
@@ -107,7 +108,7 @@ def no_point(
 def proposed_by(method: Algorithm[Any, Any], proposed: Any) -> Algorithm[Any, Any]:
     """Return the value that `Algorithm.propose` returned; refuse it if it is no method."""
     if not isinstance(proposed, Algorithm):
-        due = "Return the method with its open numbers filled in: replace(self, step=...)."
+        due = "Return the method with its missing parameters filled in: replace(self, step=...)."
         raise breach(method, "propose", proposed, due)
     return proposed
 

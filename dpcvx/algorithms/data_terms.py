@@ -141,11 +141,11 @@ def moment_sum(program: Program) -> MomentSum:
         if not _alike(term, first, places[k], places[reader], size):
             name, other = program.agents[k].name, program.agents[reader].name
             raise ModelError(
-                f"Agents '{name}' and '{other}' read their records differently, and the sum of "
-                "their second moments says nothing of the sum of their objectives. Write the same "
-                "cp.sum_squares(X @ w - y) of the same variables for all agents, up to a factor in "
-                "front, with private objects in the same order; or use "
-                "dp.FederatedGradient(sharing=...)."
+                f"Agents '{name}' and '{other}' read their records through different losses. "
+                "Write the same cp.sum_squares(X @ w - y) of the same variables for all agents, "
+                "up to a factor in front, with private objects in the same order. Or use "
+                "dp.FederatedGradient(sharing=...). A sum of second moments gives the sum of the "
+                "objectives only for losses of the same form."
             )
     radii = np.max([radii_of(term.private) for term in readings.values()], axis=0)
     units = tuple(math.sqrt(radii.size) * float(r) for r in radii)

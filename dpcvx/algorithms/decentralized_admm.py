@@ -150,8 +150,8 @@ class DecentralizedADMM(NeighborMethod):
         if (rounds - 1) * math.log10(self.growth) > _LONGEST:
             raise ModelError(
                 f"dp.DecentralizedADMM(growth={self.growth:g}) makes steps more than 1e{_LONGEST} "
-                f"times as short within {rounds} rounds, so that the last ones move nothing. Write "
-                "a growth closer to 1."
+                f"times shorter within {rounds} rounds. Write a growth= closer to 1. Otherwise "
+                "the last steps have no effect."
             )
         return super().releases(rounds, program)
 
@@ -162,9 +162,9 @@ class DecentralizedADMM(NeighborMethod):
         step, output = self.step, self.returned
         if step is None:
             remedy = (
-                "If there is none, as for cp.abs and cp.pos, use dp.DecentralizedGradient(), whose "
-                "steps need none, or dp.LinearizedADMM(), which has a server. Else write "
-                "dp.DecentralizedADMM(step=1 / (4 * L)) with a bound L for all data."
+                "Write dp.DecentralizedADMM(step=1 / (4 * L)) with a smoothness bound L for all "
+                "data. Losses such as cp.abs and cp.pos have no such bound: for these, use "
+                "dp.DecentralizedGradient(), or dp.LinearizedADMM(), which has a server."
             )
             L = required_smoothness(program, remedy)
             facts.require_scale()

@@ -108,8 +108,8 @@ class DecentralizedGradient(NeighborMethod):
         graph = _alone(program) if alone else self.network_of(program, self.weights)
         if self.aggregate in ("mean", "pair") and not graph.complete:
             raise ModelError(
-                f"dp.DecentralizedGradient(aggregate={show(self.aggregate)}) needs the points "
-                "of all agents, and in this network some agents are not neighbors. Use "
+                f"dp.DecentralizedGradient(aggregate={show(self.aggregate)}) needs the points of "
+                "all agents, but some agents of this network are not neighbors. Use "
                 "graph='complete', or aggregate='mixing' or 'range'."
             )
         step, output = as_step(self.step), self.returned

@@ -157,9 +157,10 @@ class DPP2(SecretPointMethod[Memory]):
             beta = step / (2 * max(1.0, largest))
         if not beta * largest < step:
             raise ModelError(
-                f"dp.DPP2(neighbor_step={beta:g}) must be below step over the largest eigenvalue "
-                f"of P = I - W, {step / largest:.6g}, or the steps of some differences between "
-                "agents point the wrong way."
+                f"dp.DPP2(neighbor_step={beta:g}) is too large: it must be below "
+                f"{step / largest:.6g}, step over the largest eigenvalue of P = I - W. Write a "
+                "smaller neighbor_step=. With a larger one, some steps increase the differences "
+                "between agents."
             )
         penalty = 0.1 / step if self.penalty is None else self.penalty
         return replace(self, graph=graph, step=step, neighbor_step=beta, penalty=penalty)

@@ -150,8 +150,8 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         )
         if self.secret_draws and self.order != "sampling":
             raise ModelError(
-                f"dp.GradientADMM(order='{self.order}', draws='secret') draws no user in each "
-                "round. Write order='sampling', draws='secret', or leave draws= out."
+                f"dp.GradientADMM(order='{self.order}', draws='secret') draws no user at random "
+                "in each round. Write order='sampling', draws='secret', or leave out draws=."
             )
         if not one_of(self.step, "contraction"):
             self.check_fields(step=optional(POSITIVE))
@@ -250,10 +250,11 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         low, high = step_interval(times * nu, times * mu, blocks.convexity, self._beta, AB)
         if not (mu > 0 and blocks.convexity > 0 and blocks.exact and low < high):
             raise ModelError(
-                "dp.GradientADMM(step='contraction') needs strongly convex objectives of users "
-                f"(the modulus found is {mu:.6g}) and of the public agent, whose y step has a "
-                f"closed form (found: {blocks.convexity:.6g}); interval (23) is then not empty. "
-                "Add a multiple of cp.sum_squares to each, or leave step= out."
+                "dp.GradientADMM(step='contraction') needs strongly convex objectives of the "
+                f"users (modulus: {mu:.6g}). It also needs a strongly convex public agent whose y "
+                f"step has a closed form (modulus: {blocks.convexity:.6g}). Add a multiple of "
+                "cp.sum_squares to each objective, or leave out step=. Only then is the interval "
+                "(23) of step sizes not empty."
             )
         return (low + high) / 2
 
@@ -267,8 +268,8 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         if self.strong_convexity > least * SLACK:
             raise ModelError(
                 f"dp.GradientADMM(strong_convexity={self.strong_convexity:g}) is above a user's "
-                f"smoothness {least:g}, and no function is more convex than it is smooth. Leave it "
-                "out to have it derived."
+                f"smoothness {least:g}. Leave out strong_convexity= to have it derived. No "
+                "function is more strongly convex than it is smooth."
             )
         return self.strong_convexity
 
@@ -334,11 +335,11 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         unknown = [name for name, nu in zip(names, derived, strict=True) if nu is None]
         if unknown and self.smoothness is None:
             raise PrivacyError(
-                f"No smoothness constant can be derived for the objective of agent '{unknown[0]}' "
-                "(nonsmooth, or its curvature depends on private data), and "
-                "observer='last_iterate' needs steps that do not expand. Write "
-                "dp.GradientADMM(smoothness=...) with a bound for all admissible data, which the "
-                "guarantee will call asserted."
+                "No smoothness constant can be derived for the objective of agent "
+                f"'{unknown[0]}': it is nonsmooth, or its curvature depends on private data. "
+                "Write dp.GradientADMM(smoothness=...) with a bound for all admissible data, "
+                "which the guarantee will call asserted. observer='last_iterate' needs the bound "
+                "to prove that steps do not move neighboring runs farther apart."
             )
         if unknown:
             return max(largest, self.smoothness or 0.0)
@@ -467,10 +468,10 @@ def _smoothness(local: LocalProgram) -> float:
     nu = smoothness(local.form)
     if nu is None:
         raise ModelError(
-            f"No smoothness constant can be derived for the objective of agent '{local.name}' "
-            "(nonsmooth, or its curvature depends on private data), and the step size of "
-            "dp.GradientADMM follows from it. Write dp.GradientADMM(smoothness=...) with a bound "
-            "for all admissible data, or step=..."
+            f"No smoothness constant can be derived for the objective of agent '{local.name}': it "
+            "is nonsmooth, or its curvature depends on private data. Write "
+            "dp.GradientADMM(smoothness=...) with a bound for all admissible data, or step=... "
+            "The step size of dp.GradientADMM follows from the constant."
         )
     return nu
 
@@ -480,25 +481,26 @@ def _require_amplified(program: Program, blocks: TwoBlocks, clipped: bool) -> No
     if not blocks.exact:
         raise PrivacyError(
             f"The y step of agent '{program.agents[blocks.public].name}' has no closed form and "
-            "is solved to the solver's accuracy. Such a step may expand differences, so "
-            "observer='last_iterate' has no proved guarantee. Write the agent's objective as a "
-            "sum over single entries of y (l1, squares, bounds), with one entry of y in each "
-            "equality of coupling=. Or write observer='everyone'."
+            "is solved to the solver's accuracy. Write the agent's objective as a sum over single "
+            "entries of y (l1, squares, bounds), with one entry of y in each equality of "
+            "coupling=. Or write observer='everyone'. Such a step may move neighboring runs "
+            "farther apart, so observer='last_iterate' has no proved guarantee."
         )
     if clipped:
         raise PrivacyError(
-            "Clipped gradients of records with several scores each belong to no convex "
-            "function, and a step along them may expand differences, so observer='last_iterate' "
-            "has no proved guarantee. Use losses of one score A @ x per record, bound the data "
-            "so that the sensitivity is finite without clip_norm=, or write observer='everyone'."
+            "The clipped gradients of records with several scores each are not the gradients of "
+            "one convex function. Use losses of one score A @ x per record, or bound the data so "
+            "that the sensitivity is finite without clip_norm=. Or write observer='everyone'. "
+            "Steps along such gradients may move neighboring runs farther apart, so "
+            "observer='last_iterate' has no proved guarantee."
         )
     for k in blocks.users:
         if not convex(program.agents[k].form):
             raise PrivacyError(
                 f"The objective of agent '{program.agents[k].name}' is not convex for all "
-                "admissible data, so a step may expand differences, and observer='last_iterate' "
-                "has no proved guarantee. Look for a quadratic with a negative denominator or "
-                "eigenvalue, or write observer='everyone'."
+                "admissible data. Look for a quadratic with a negative denominator or eigenvalue, "
+                "or write observer='everyone'. A step may move neighboring runs farther apart, so "
+                "observer='last_iterate' has no proved guarantee."
             )
 
 
@@ -511,8 +513,7 @@ def _require_one_bound(largest: float) -> None:
         )
     if math.isinf(largest):
         raise PrivacyError(
-            "observer='last_iterate' needs one bound, for all x, on the effect of one change of "
-            "the data on the gradient. Here the bound differs from point to point. Choose a "
-            "loss with bounded slopes, or data that enter linearly, or write "
-            "observer='everyone'."
+            "The effect of one change of the data on the gradient has a bound that differs from "
+            "point to point. Choose a loss with bounded slopes, or data that enter linearly, or "
+            "write observer='everyone'. observer='last_iterate' needs one bound for all x."
         )

@@ -139,9 +139,8 @@ def _check_spectrum(matrix: Array) -> None:
     values = np.linalg.eigvalsh(matrix)
     if np.sum(np.abs(values - 1) <= _SLACK) > 1:
         raise ModelError(
-            "I - W maps more than multiples of the vector of ones to zero (1 is a multiple "
-            "eigenvalue of the mixing matrix): agents could settle on different values. Give every "
-            "edge a positive weight."
+            "The mixing matrix has 1 as a multiple eigenvalue. Give every edge a positive weight. "
+            "Otherwise agents could converge to different values."
         )
     if np.abs(values).max() > 1 + _SLACK:
         raise ModelError(

@@ -202,8 +202,10 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
         if isinstance(self.graph, Network):
             if self.graph.agents != tuple(names):
                 raise ModelError(
-                    f"graph= is a network of the agents {', '.join(self.graph.agents)}; the "
-                    f"problem's are {', '.join(names)}, in this order."
+                    f"graph= is a network of the agents {', '.join(self.graph.agents)}, but the "
+                    f"problem's agents are {', '.join(names)}, in this order. Write "
+                    "dp.networks.build('ring', [agent.name for agent in problem.agents]), for "
+                    "example."
                 )
             return self.graph
         return build(self.graph, names, weights)
@@ -284,8 +286,9 @@ def require_whole(program: Program) -> None:
         if local.slots.size != program.size:
             raise ModelError(
                 f"Agent '{local.name}' holds {local.slots.size} of the {program.size} shared "
-                "entries. Methods that mix whole vectors of agents need every shared variable in "
-                "every agent: write 0 @ x for what does not occur, or use dp.LinearizedADMM."
+                "entries. Write 0 @ x for a shared variable that does not occur, or use "
+                "dp.LinearizedADMM. Methods that mix whole vectors need every shared variable in "
+                "every agent."
             )
 
 
@@ -366,14 +369,13 @@ def require_open(program: Program, owner: str) -> None:
     for local in program.agents:
         if local.n > local.shared.size:
             raise ModelError(
-                f"Agent '{local.name}' has variables of its own, and {owner} takes vectors that "
-                "all agents share. Use dp.DecentralizedGradient, or share them."
+                f"Agent '{local.name}' has variables of its own. Use dp.DecentralizedGradient, or "
+                f"use these variables in all agents. {owner} takes vectors that all agents share."
             )
         if local.projector().kinds.keys() - {"free"}:
             raise ModelError(
-                f"Agent '{local.name}' has constraints, and {owner} takes none: it projects "
-                "no iterate. Use dp.DecentralizedGradient, or put a smooth penalty in "
-                "their place."
+                f"Agent '{local.name}' has constraints. Use dp.DecentralizedGradient, or put a "
+                f"smooth penalty in their place. {owner} projects no iterate onto constraints."
             )
 
 

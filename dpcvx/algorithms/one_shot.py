@@ -246,7 +246,8 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         object.__setattr__(self, "solver_options", _options(self.solver_options))
         if self.gp and self.qcp:
             raise ModelError(
-                "dp.OneShot(gp=True, qcp=True) solves one kind of program. Keep one of them."
+                "dp.OneShot(gp=True, qcp=True) names two kinds of programs. Keep one of the two "
+                "arguments."
             )
         names = ("gp", "qcp", "solver", "solver_options")
         given = [name for name in names if getattr(self, name)]
@@ -259,14 +260,15 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
             object.__setattr__(self, "as_written", True)
         if self.as_written and self.sharing is not None:
             raise ModelError(
-                "dp.OneShot(as_written=True) needs the data of each agent, and sharing= hides them "
-                "in sums. Drop one of them."
+                "dp.OneShot(as_written=True) cannot be combined with sharing=. Leave one of the "
+                "two out. as_written=True needs the released data of each agent, and sharing= "
+                "releases only sums."
             )
         check_sharing(self.sharing, self.max_colluders)
         if self.sums == "moments" and self.sharing is None:
             raise ModelError(
-                "dp.OneShot(sums='moments') is a way to form secret sums. Write "
-                "sharing=dp.SecretSharing(limit=...) next to it, or leave sums= out: with "
+                "dp.OneShot(sums='moments') needs secure aggregation. Write "
+                "sharing=dp.SecretSharing(limit=...) next to it, or leave out sums=. With "
                 "release='once' every agent's moments are released separately."
             )
 

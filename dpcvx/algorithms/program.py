@@ -573,9 +573,9 @@ def _require_kept(problem: Declaration, as_written: AsWritten) -> None:
         return
     if as_written.penalty is not None:
         raise ModelError(
-            "slack_penalty= adds a price to the objective, which is no geometric or quasiconvex "
-            "program any more. Leave it out, and write a variable for what may be missed in the "
-            "model."
+            "slack_penalty= cannot be used with a geometric or quasiconvex program. Leave it out, "
+            "and write a slack variable in the model, with its price. The penalty would be added "
+            "to the objective, which is then no such program."
         )
     if rules == "dgp" and as_written.margins:
         raise ModelError(
@@ -592,17 +592,18 @@ def _require_real(agent: Agent, name: str) -> None:
     for variable in agent.variables:
         if integral(variable):
             raise ModelError(
-                f"Variable '{variable.name()}' of agent '{name}' is boolean or integer, and local "
-                "steps are convex. Use dp.OneShot(), which solves the model as it is written for "
-                "released data, or relax the variable, for example to bounds=[0, 1]."
+                f"Variable '{variable.name()}' of agent '{name}' is boolean or integer. Use "
+                "dp.OneShot(), which solves the model as it is written for released data. Or "
+                "relax the variable, for example to bounds=[0, 1]. Local steps solve convex "
+                "problems only."
             )
     for position, constraint in enumerate(agent.constraints):
         if isinstance(constraint, cp.FiniteSet):
             raise ModelError(
-                f"Constraint {position} of agent '{name}' is a cp.FiniteSet, which is not convex, "
-                "and local steps are. Use dp.OneShot(), which solves the model as it is written "
-                "for released data. Or write its convex hull, such as [x >= 0, x <= 2], and round "
-                "the solution."
+                f"Constraint {position} of agent '{name}' is a cp.FiniteSet, which is not convex. "
+                "Use dp.OneShot(), which solves the model as it is written for released data. Or "
+                "write its convex hull, such as [x >= 0, x <= 2], and round the solution. Local "
+                "steps solve convex problems only."
             )
 
 

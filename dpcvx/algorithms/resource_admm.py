@@ -116,9 +116,9 @@ class ResourceADMM(SummedMethod):
         if program.size:
             holders = [a.name for a in program.agents if a.shared.size]
             raise ModelError(
-                f"Agents {', '.join(repr(name) for name in holders[:3])} share a variable. "
-                "dp.ResourceADMM takes agents with variables of their own: give each its own, and "
-                "tie them by coupling=[x == y]."
+                f"Agents {', '.join(repr(name) for name in holders[:3])} share a variable. Give "
+                "each agent its own variable, and tie them by coupling=[x == y]. dp.ResourceADMM "
+                "takes agents with variables of their own."
             )
         self.sums(program)  # raises here, before any data are read, if the sums are impossible
         step, penalty, output = self.step, self.penalty, self.returned

@@ -270,8 +270,8 @@ def required_smoothness(program: Program, remedy: str) -> float:
     if L is None:
         unknown = next(a.name for a in program.agents if smoothness(a.form) is None)
         raise ModelError(
-            f"No smoothness constant can be derived for the objective of agent '{unknown}' "
-            f"(nonsmooth, or its curvature depends on private data). {remedy}"
+            f"No smoothness constant can be derived for the objective of agent '{unknown}': it is "
+            f"nonsmooth, or its curvature depends on private data. {remedy}"
         )
     return L
 
@@ -356,7 +356,7 @@ def too_long(program: Program, step: float | StepRule | None) -> str:
     if not step.step * largest > 2 * _SURE:
         return ""
     return (
-        f"step = {step.step:.6g} is too long: without constraints, steps above {2 / largest:.6g}, "
-        "2 over the largest curvature of the mean objective, lead farther from the optimum in "
-        f"every round. Write step={1 / largest:.3g}, or leave step= out."
+        f"step = {step.step:.6g} is too long. Write step={1 / largest:.3g}, or leave step= out. "
+        f"Without constraints, steps above {2 / largest:.6g} move away from the optimum in every "
+        "round: that is 2 over the largest curvature of the mean objective."
     )

@@ -215,11 +215,11 @@ class SummedMethod(Algorithm[ServerState, Member]):
         limit = sums.encoding.limit
         if not np.abs(term).max(initial=0.0) <= limit:  # neither does NaN pass
             raise DataError(
-                f"In round {t} agent '{name}' would add a value beyond {limit:g} to the sum, the "
-                "limit of dp.SecretSharing, where sums wrap around. Nothing of it was shared, and "
-                "the run ends here; what it released before is spent. If its points grow from "
-                "round to round, the run diverges: take shorter steps. If they are to be that "
-                "large, declare dp.SecretSharing(limit=...) with a larger limit."
+                f"In round {t} agent '{name}' would add a value beyond {limit:g}, the limit of "
+                "dp.SecretSharing, to the sum. If its points grow from round to round, the run "
+                "diverges: take shorter steps. Otherwise declare dp.SecretSharing(limit=...) with "
+                "a larger limit. Sums beyond the limit wrap around, so the run ended and did not "
+                "share the value. Earlier releases of the run count as spent."
             )
         share, others = divided(sums, name, term)
         return replace(state, kept=share), others
@@ -264,9 +264,9 @@ def check_sharing(sharing: SecretSharing | None, colluders: int) -> None:
         check_fields(sharing, "dp.SecretSharing", **kinds)
     elif colluders != 1:
         raise ModelError(
-            f"max_colluders={colluders} says how many agents may pool what they see of secret "
-            "sums, and without sharing= no sum is secret: the server sees every term. Write "
-            "sharing=dp.SecretSharing(limit=...) as well, or leave out max_colluders=."
+            f"max_colluders={colluders} needs secure aggregation. Write "
+            "sharing=dp.SecretSharing(limit=...) as well, or leave out max_colluders=. Without "
+            "sharing=, the server sees every agent's summand."
         )
 
 
@@ -407,7 +407,7 @@ def require_all(names: Sequence[str], replies: Sequence[Any], t: int) -> None:
     absent = [name for name, reply in zip(names, replies, strict=True) if reply is None]
     if absent:
         raise ModelError(
-            f"Agent '{absent[0]}' sent nothing in round {t}, and the run ends here. Every agent "
-            "has its part in a sum, and in the noise that hides the others in it: start a new run "
-            "without it. What was released until now is spent."
+            f"Agent '{absent[0]}' sent nothing in round {t}, so the run ended. Start a new run "
+            "without this agent. Every sum needs the agent's summand and its part of the noise. "
+            "Earlier releases of the run count as spent."
         )

@@ -909,8 +909,8 @@ def _put(tree: Any, places: Mapping[int, Any]) -> Any:
     if options:
         raise ModelError(
             f"Private '{options[0]}' is an option of an atom, such as the threshold M of "
-            "cp.huber(x, M), which cvxpy does not replace. Write the term with the data as an "
-            "argument, such as M ** 2 * cp.huber(x / M) with a public M."
+            "cp.huber(x, M). Write the data as an argument, such as M ** 2 * cp.huber(x / M) with "
+            "a public M. cvxpy does not replace options of atoms by released data."
         )
     return copy
 
@@ -974,8 +974,9 @@ def _rows_of(data: ConeData, y: cp.Expression) -> list[cp.Constraint]:
             limits.append(_symmetric(part) >> 0)
         else:  # no margins are known for other cones
             raise ModelError(
-                f"A constraint with private data is compiled into a cone of kind {kind}, for which "
-                "no margin is known. Write linear inequalities and norms."
+                f"A constraint with private data is compiled into a cone of kind {kind}. Write "
+                "the constraint by linear inequalities and norms. No margin is known for that "
+                "cone."
             )
     return limits
 

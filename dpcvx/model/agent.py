@@ -261,8 +261,8 @@ def _check_private(constraints: Sequence[cp.Constraint], label: str) -> None:
         used = understood(lambda c=constraint: private_in(c), label)
         if used and not constraint.variables():
             raise PrivacyError(
-                f"Constraint {position} of agent '{label}' holds private '{used[0].name()}' "
-                "and no variable, so nothing that is decided can keep it. Leave it out."
+                f"Constraint {position} of agent '{label}' holds private '{used[0].name()}' and "
+                "no variable. Leave it out. No decision can satisfy or break it."
             )
 
 
@@ -351,10 +351,10 @@ def _pairs(column: Any, line: Any, used: Sequence[Private], n: int, label: str) 
         else f"Write the term of shape {column.shape} as term.flatten(order='F') or term[:, 0]"
     )
     return ModelError(
-        f"Agent '{label}' combines terms of shapes {column.shape} and {line.shape} entry by entry, "
-        f"and private '{name}' is in them: they broadcast to shape ({n}, {n}). {fix}. Every entry "
-        f"of one term would meet all {n} entries of the other. If all pairs are meant, write "
-        f"cp.outer(a.flatten(order='F'), np.ones({n})) in place of a column a."
+        f"Agent '{label}' combines terms of shapes {column.shape} and {line.shape} entry by "
+        f"entry, with private '{name}' in them. The terms broadcast to shape ({n}, {n}), so every "
+        f"entry of one term meets all {n} entries of the other. {fix}. If all pairs are meant, "
+        f"write cp.outer(a.flatten(order='F'), np.ones({n})) in place of a column a."
     )
 
 
@@ -402,8 +402,9 @@ def require_listed(tree: Tree, where: str) -> None:
         if isinstance(node, cp.Parameter) and id(node) not in listed_ids:
             raise ModelError(
                 f"The model, in {where}, has '{node.name()}' within an atom that does not list it "
-                "among its parameters, such as cp.suppfunc. Write the function by other atoms, for "
-                "example cp.norm1(x - usage): dpcvx could not price data that it does not see."
+                "among its parameters, such as cp.suppfunc. Write the function by other atoms, "
+                "for example cp.norm1(x - usage). dpcvx could not bound the privacy loss of data "
+                "that the model hides from it."
             )
 
 

@@ -187,7 +187,7 @@ def _independent(rows: Array, c: Array, B: Array, largest: float) -> tuple[Array
     if np.abs(turned_c[rank:]).max(initial=0.0) > _DEPENDENT * largest:
         raise ModelError(
             "The equalities in coupling= contradict each other: no values of the variables "
-            "satisfy all of them. Look for one that is there twice, with different right-hand "
-            "sides."
+            "satisfy all of them. Look for an equality that occurs twice, with different "
+            "right-hand sides."
         )
     return turned_rows[:rank], turned_c[:rank]

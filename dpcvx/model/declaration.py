@@ -80,8 +80,8 @@ class Declaration:
         agents = tuple(self.agents) if isinstance(self.agents, (list, tuple)) else ()
         if not agents or not all(isinstance(agent, Agent) for agent in agents):
             raise ModelError(
-                "dp.Problem takes a list of dp.Agent objects with at least one agent, as in "
-                "dp.Problem([north, south])."
+                "dp.Problem needs a list of one or more dp.Agent objects. Write "
+                "dp.Problem([north, south]), for example."
             )
         names = tuple(agent.name or f"agent {k}" for k, agent in enumerate(agents, 1))
         for name, count in Counter(names).items():
@@ -431,8 +431,8 @@ def _start(given: object, variables: Sequence[cp.Variable]) -> dict[cp.Variable,
     values = pairs(given)
     if values is None:
         raise ModelError(
-            "start=, which follows the agents, is a mapping of cvxpy variables to values, such as "
-            "{x: 1.0}. Constraints belong to agents, as in dp.Agent(objective, [x >= 0]), and "
+            "start= is not a mapping of cvxpy variables to values. Write start={x: 1.0}, for "
+            "example. Constraints belong to agents, as in dp.Agent(objective, [x >= 0]), and "
             "equalities between agents to coupling=."
         )
     used = {v.id for v in variables}
@@ -441,7 +441,10 @@ def _start(given: object, variables: Sequence[cp.Variable]) -> dict[cp.Variable,
         is_variable = isinstance(variable, cp.Variable)
         if not is_variable or variable.id not in used:
             name = f"'{variable.name()}'" if is_variable else show(variable)
-            raise ModelError(f"start= has a value for {name}, which no agent uses as a variable.")
+            raise ModelError(
+                f"start= has a value for {name}, which no agent uses as a variable. Leave it out "
+                "of start=, or pass a variable of the model as the key."
+            )
         array = complex_array(value) if variable.is_complex() else real_array(value)
         fits = array is not None and array.shape in ((), variable.shape)
         if array is None or not fits or not np.isfinite(array).all():

@@ -190,16 +190,16 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         label = self._called
         if adjacency is None:
             raise ModelError(
-                f"Private '{label}' does not say what one change of its data is, and that is what "
-                "noise hides. Write adjacency=dp.Within(0.01) where an entry may change by at most "
-                "0.01, or adjacency=dp.Rows(1.0) where each row is the record of one person, of "
-                "norm 1 at most."
+                f"Private '{label}' has no adjacency=, which says what one change of the data is. "
+                "Write adjacency=dp.Within(0.01) if an entry may change by at most 0.01. Write "
+                "adjacency=dp.Rows(1.0) if each row is the record of one person, of norm 1 at "
+                "most. Noise hides exactly such a change."
             )
         if not isinstance(adjacency, (Within, Rows)):
             raise ModelError(
                 f"Private '{label}' has adjacency {type(adjacency).__name__}, which is unknown. "
-                "The adjacency is the unit of the guarantee: write adjacency=dp.Within(0.01) with "
-                "the change of the data that must stay hidden, or dp.Rows(1.0) for records."
+                "Write adjacency=dp.Within(0.01) with the change of the data that must stay "
+                "hidden, or dp.Rows(1.0) for records. The adjacency is the unit of the guarantee."
             )
         check_argument("dp.Private", "nonneg", nonneg, FLAG)
         check_argument("dp.Private", "nonpos", nonpos, FLAG)
@@ -212,14 +212,15 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         limits = _limits(bounds, label)
         if sum((limits is not None, bool(boolean), bool(simplex), bool(PSD))) > 1:
             raise ModelError(
-                f"Private '{label}' takes one of bounds=, boolean=, simplex= and PSD=, which say "
-                "what its entries can be. Keep one."
+                f"Private '{label}' has more than one of bounds=, boolean=, simplex= and PSD=. "
+                "Keep one. Each of them says what values the entries can have."
             )
         both = isinstance(adjacency, Within) and adjacency.norm in (1, 2)
         if symmetric and (simplex or (both and (limits is not None or boolean))):
             raise ModelError(
-                f"Private '{label}' has symmetric=True, which takes bounds= and boolean=True for "
-                "adjacencies of single entries, such as dp.Within(0.1), and no simplex=True."
+                f"Private '{label}' has symmetric=True next to arguments that do not fit it. Keep "
+                "bounds= or boolean=True with an adjacency of single entries, such as "
+                "dp.Within(0.1), and drop simplex=True."
             )
         if boolean and isinstance(adjacency, Within) and adjacency.radius < 1:
             raise ModelError(
@@ -237,9 +238,10 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         others = (nonneg, nonpos, symmetric, boolean, simplex, limits is not None, columns)
         if in_plane and (any(others) or isinstance(adjacency, Rows) or (hermitian and PSD)):
             raise ModelError(
-                f"Private '{label}' is complex, and takes dp.Within and PSD=True, and no sign, "
-                "bounds=, columns= or records. Write complex=True, PSD=True for a Hermitian matrix "
-                "without negative eigenvalues, and hermitian=True for any other."
+                f"Private '{label}' is complex, and has arguments that only real data take. Drop "
+                "sign, bounds=, columns= and records, and keep adjacency=dp.Within(...). Write "
+                "complex=True, PSD=True for a Hermitian matrix without negative eigenvalues, and "
+                "hermitian=True for any other."
             )
         if limits is not None:
             nonneg, nonpos = nonneg or limits[0] >= 0, nonpos or limits[1] <= 0
@@ -252,9 +254,9 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         limited = isinstance(adjacency, Rows) and adjacency.row_limit is not None
         if limited and (simplex or (limits is not None and not limits[0] <= 0 <= limits[1])):
             raise ModelError(
-                f"Private '{label}' has max_rows_per_person=, so rows beyond are set to zero, and "
-                f"{'simplex=True' if simplex else 'bounds= without 0'}, which zeros contradict. "
-                "Drop one of the two."
+                f"Private '{label}' has max_rows_per_person= next to "
+                f"{'simplex=True' if simplex else 'bounds= without 0'}. Drop one of the two. Rows "
+                "beyond the limit are set to zero, and zeros contradict the other argument."
             )
         if (symmetric or PSD) and isinstance(adjacency, Rows):
             raise ModelError(
@@ -273,10 +275,10 @@ class Private(cp.Parameter, metaclass=_OwnNames):
             )
         if same:
             raise PrivacyError(
-                f"Private '{label}' was given its own data as proxy=. Settings that are chosen "
-                "with proxy= are not charged, so it must be public: pass values that do not depend "
-                "on the data, such as nominal loads or last year's published figures, or leave it "
-                "out."
+                f"Private '{label}' was given its own data as proxy=. Pass public values that do "
+                "not depend on the data, such as nominal loads or last year's published figures, "
+                "or leave out proxy=. The ledger does not count settings that are chosen with "
+                "proxy=, so it must be public."
             )
         read = complex_array if in_plane else real_data
         public = None if proxy is None else read(proxy)
@@ -295,7 +297,10 @@ class Private(cp.Parameter, metaclass=_OwnNames):
                 "Drop symmetric=True, hermitian=True and PSD=True, or declare shape=(n, n)."
             )
         if math.prod(sizes) == 0:
-            raise ModelError(f"Private '{label}' has shape {sizes}: there is nothing to protect.")
+            raise ModelError(
+                f"Private '{label}' has shape {sizes}, which has no entries. Pass data with at "
+                "least one entry. There is nothing to protect."
+            )
         self._columns = _columns(columns, sizes, label)
         self._seal: Sealed | None = None
         kind = {"PSD": True} if PSD else {"symmetric": True} if symmetric else {}
@@ -382,8 +387,8 @@ class Private(cp.Parameter, metaclass=_OwnNames):
     def _refuse(self, given: bool) -> None:
         if given:
             raise PrivacyError(
-                f"Private '{self._called}' takes no value: cvxpy would print and cache it. Pass "
-                "the data to dp.Private(data, ...) or to plan.run(data={...})."
+                f"Private '{self._called}' takes no value. Pass the data to dp.Private(data, ...) "
+                "or to plan.run(data={...}). cvxpy would print and cache a value."
             )
 
     def __bool__(self) -> bool:

@@ -275,7 +275,7 @@ def private_constraint(
     if not parts:
         raise PrivacyError(
             f"{what} contains private '{used[0].spec.name}', which cancels out of it or is "
-            "multiplied by 0. Leave it out, so that the constraint is public."
+            "multiplied by 0. Leave the data out of the constraint, which is then public."
         )
     return PrivateConstraint(what, layout, base, offset, slope, parts)
 
@@ -347,9 +347,10 @@ def _parts(
             if kind == "zero" and not by_user:
                 raise PrivacyError(
                     f"{what} puts private '{name}' into a function that cvxpy writes with an "
-                    "equality of its own, such as cp.huber, and dpcvx knows no margin there. Write "
-                    "the function by linear inequalities and norms. Or write "
-                    "constraints='released', so that it holds for the released data."
+                    "equality of its own, such as cp.huber. Write the function by linear "
+                    "inequalities and norms. Or write constraints='released', so that the "
+                    "constraint holds for the released data. dpcvx knows no margin for such an "
+                    "equality."
                 )
             if kind == "zero":
                 raise equality(what, name)
@@ -358,10 +359,10 @@ def _parts(
                 parts.append(ConstraintRows(first, size, bool(bends[rows].any())))
             elif bends[rows].any() or not _MONOTONE.get(kind, set()) >= set(inside):
                 raise PrivacyError(
-                    f"{what} puts private '{name}' into a cone of kind {kind}, for which dpcvx "
-                    "knows no margin there. Keep the data in linear inequalities and norms: bound "
-                    "the function by a variable, such as t <= cp.log(x), and write t >= "
-                    f"{name} in its place."
+                    f"{what} puts private '{name}' into a cone of kind {kind}. Keep the data in "
+                    "linear inequalities and norms: bound the function by a variable, such as t "
+                    f"<= cp.log(x), and write t >= {name} in its place. dpcvx knows no margin for "
+                    "that cone."
                 )
             else:
                 parts += [ConstraintRows(first + k, 1, False) for k in inside]
@@ -386,8 +387,9 @@ def equality(what: str, name: str) -> PrivacyError:
 def _bent(what: str, name: str) -> PrivacyError:
     return PrivacyError(
         f"{what} does not depend on private '{name}' affinely under cvxpy's rules for parameters "
-        "(DPP), so no margin is known that keeps it. Write data alone or times a variable, such as "
-        f"A @ x + B @ {name} <= c or {name} @ x <= c, without products or functions of data."
+        f"(DPP). Write data alone or times a variable, such as A @ x + B @ {name} <= c or {name} "
+        "@ x <= c, without products or functions of data. Otherwise no margin is known that keeps "
+        "the constraint."
     )
 
 
@@ -395,20 +397,22 @@ def check_readable(spec: PrivateSpec, what: str) -> None:
     """Refuse data without a margin: complex data, and data whose rows are clipped or zeroed."""
     if spec.is_complex:
         raise PrivacyError(
-            f"{what} contains private '{spec.name}', which is complex, and margins are proved for "
-            "real data. Write constraints='released', or real and imaginary part as two objects."
+            f"{what} contains private '{spec.name}', which is complex. Write "
+            "constraints='released', or pass real and imaginary part as two objects. Margins are "
+            "proved for real data only."
         )
     if isinstance(spec.adjacency, Rows) and spec.adjacency.clip_rows:
         raise PrivacyError(
             f"{what} contains private '{spec.name}', whose rows are scaled down when they are too "
-            "long, so the constraint would be kept for other data than yours. Drop clip_rows=True "
-            "in dp.Rows(...) and declare a bound that all rows keep."
+            "long. Drop clip_rows=True in dp.Rows(...), and declare a bound that all rows keep. "
+            "Otherwise the constraint would hold for the scaled rows instead of your data."
         )
     if isinstance(spec.adjacency, Rows) and spec.adjacency.row_limit is not None:
         raise PrivacyError(
-            f"{what} contains private '{spec.name}', whose rows beyond max_rows_per_person= of one "
-            "person are set to zero, so the constraint would be kept for other data than yours. "
-            "Write the constraint with public bounds or with data of dp.Within."
+            f"{what} contains private '{spec.name}', whose rows beyond max_rows_per_person= of "
+            "one person are set to zero. Write the constraint with public bounds or with data of "
+            "dp.Within. Otherwise the constraint would hold for the shortened data instead of "
+            "yours."
         )
 
 

@@ -63,9 +63,9 @@ def check_request(request: Request) -> None:
     fixed = None if algorithm is None else algorithm.fixed_rounds
     if rounds is not None and fixed is not None and rounds != fixed:
         raise ModelError(
-            f"{type(algorithm).__name__} runs {plural(fixed, 'round')} whatever is planned, so "
-            f"rounds={rounds} would change nothing. Leave it out, or name a method that goes "
-            "on for several rounds, such as dp.ADMM()."
+            f"{type(algorithm).__name__} always runs {plural(fixed, 'round')}, so rounds={rounds} "
+            "would change nothing. Leave out rounds=, or name a method with several rounds, such "
+            "as dp.ADMM()."
         )
     check_argument("", "scale", request.scale, _SCALE)
     steps = isinstance(algorithm, (FederatedGradient, type(None)))
@@ -98,13 +98,13 @@ def check_expected(expected: Expectations, noisy: bool, once: bool) -> None:
         return
     if not noisy:
         raise ModelError(
-            "prior= helps to estimate data from noisy releases, and this plan has none. Leave "
-            "prior= out."
+            "prior= has no effect on a plan without noise. Leave out prior=, or plan with "
+            "epsilon= and delta=. Priors serve to estimate data from noisy releases."
         )
     raise ModelError(
-        "prior= applies to data that are released once, and this plan adds noise in each step. "
-        "Write release='once', which takes gradients that are affine in the data, or leave "
-        "prior= out."
+        "prior= applies to data that are released once, but this plan adds noise in each step. "
+        "Write release='once', which takes gradients that are affine in the data, or leave out "
+        "prior=."
     )
 
 
@@ -150,8 +150,8 @@ def check_switched_off(problem: Declaration, request: Request, noisy: bool) -> N
     budget = request.epsilon is not None or request.delta is not None
     if private and not noisy and budget:
         raise PrivacyError(
-            "mechanism=None switches the noise off, so epsilon= and delta= promise nothing. Drop "
-            "them, or name a mechanism."
+            "mechanism=None switches the noise off, so epsilon= and delta= have no effect. Leave "
+            "them out, or name a mechanism, such as mechanism=dp.Gaussian()."
         )
 
 
@@ -162,9 +162,9 @@ def check_groups(problem: Declaration, asked: Noises) -> None:
         if len({asked[name] for name in group if name in private}) > 1:
             members = " and ".join(f"'{name}'" for name in group)
             raise PrivacyError(
-                f"Agents {members} form a group, and a group's joint privacy loss is known only "
-                "if its agents have the same noise. Give them the same mechanism= and epsilon=, "
-                "or drop groups=."
+                f"Agents {members} form a group, but their mechanisms or budgets differ. Give "
+                "them the same mechanism= and epsilon=, or drop groups=. A group's joint privacy "
+                "loss is known only if its agents have the same noise."
             )
 
 
@@ -174,8 +174,8 @@ def check_group_noise(problem: Declaration, multipliers: Mapping[str, float | No
         if len({multipliers[name] for name in group} - {None}) > 1:
             members = " and ".join(f"'{name}'" for name in group)
             raise PrivacyError(
-                f"Agents {members} form a group, and their noise has different multipliers. "
-                "Give them one multiplier: only then is the group's joint privacy loss known."
+                f"Agents {members} form a group, but their noise has different multipliers. Give "
+                "them one noise multiplier. Only then is the group's joint privacy loss known."
             )
 
 
@@ -288,8 +288,9 @@ def check_decay(asked: Noises, algorithm: Algorithm[Any, Any]) -> None:
     fading = any(noise is not None and noise.mechanism.decay < 1 for noise in asked.values())
     if fading and algorithm.requirements.in_turn:
         raise ModelError(
-            f"{algorithm.called} has one user per round. With decay=, early users would lose "
-            "less than late ones, and dpcvx has no accounting for that. Drop decay=."
+            f"{algorithm.called} has one user per round and cannot use noise with decay=. Drop "
+            "decay=. Early users would lose less privacy than late ones, and dpcvx has no "
+            "accounting for that."
         )
 
 
@@ -298,8 +299,8 @@ def check_long(rounds: int, weights: int) -> None:
     if rounds * weights > _LISTED:
         raise PrivacyError(
             f"rounds={rounds} is too many for noise that differs from release to release, as with "
-            "decay= or with several values a round: each release is priced by itself, and at most "
-            f"{_LISTED} are. Plan fewer rounds, or constant noise."
+            "decay= or with several values a round. Plan fewer rounds, or constant noise. dpcvx "
+            f"accounts for each such release by itself, and for {_LISTED} releases at most."
         )
 
 

@@ -77,45 +77,46 @@ def check_observer(problem: Declaration, request: Request, asked: Noises) -> Non
     if observer == "everyone":
         if isinstance(algorithm, HiddenIterates) and algorithm.needs_last_iterate:
             raise PrivacyError(
-                f"{algorithm} protects against an observer of the last iterate only. An "
-                "observer of every message knows which user computed in each round. Write "
-                "problem.plan(..., observer='last_iterate')."
+                f"{algorithm} protects only against an observer of the last iterate. Write "
+                "problem.plan(..., observer='last_iterate'). An observer of every message knows "
+                "which user computed in each round."
             )
         return
     if observer == "iterates":
         if not isinstance(algorithm, HiddenIterates) or not algorithm.secret_draws:
             raise PrivacyError(
-                "observer='iterates' sees all iterates, but not which user computed each one, "
-                "so users must be drawn in secret. Write dp.GradientADMM(order='sampling', "
-                "draws='secret'), or observer='everyone'."
+                "observer='iterates' needs users that are drawn in secret. Write "
+                "dp.GradientADMM(order='sampling', draws='secret'), or observer='everyone'. Such "
+                "an observer sees all iterates, but not which user computed each of them."
             )
     noises = {noise for noise in asked.values() if noise is not None}
     if any(isinstance(noise.mechanism, Laplace) for noise in noises):
         raise PrivacyError(
-            f"observer='{observer}' is proved for Gaussian noise only. Drop mechanism=, or write "
-            "observer='everyone'."
+            f"observer='{observer}' needs Gaussian noise. Leave out mechanism=, or write "
+            "observer='everyone'. The guarantee is proved for Gaussian noise only."
         )
     if request.release == "once":
         raise PrivacyError(
-            "With release='once' everything after the release is public, so hiding iterates "
-            "protects nothing. Drop observer=."
+            "observer= has no effect with release='once'. Leave out observer=. All steps after "
+            "the release are post-processing, so there are no iterates to hide."
         )
     if problem.group_names:
         raise PrivacyError(
-            f"observer='{observer}' is proved for a change of one user's data, and groups= say "
-            "that one person's data may be with several users. Drop groups=, or write "
-            "observer='everyone'."
+            f"observer='{observer}' cannot be used with groups=. Drop groups=, or write "
+            "observer='everyone'. The guarantee is proved for a change of one user's data, and a "
+            "group's person may have data with several users."
         )
     if observer == "last_iterate" and algorithm.returned not in (None, "last"):
         raise PrivacyError(
-            f"returned='{algorithm.returned}' shows a mean over many iterates, and observer="
-            "'last_iterate' lets only the last one be seen. Drop returned=, or write "
-            "observer='everyone'."
+            f"returned='{algorithm.returned}' shows a mean over many iterates. Leave out "
+            "returned=, or write observer='everyone'. observer='last_iterate' allows only the "
+            "last iterate to be seen."
         )
     if len(noises) > 1:
         raise PrivacyError(
-            f"observer='{observer}' is proved for the same noise in every round. Give one "
-            "mechanism= and one epsilon= for all agents, or write observer='everyone'."
+            f"observer='{observer}' needs the same noise in every round. Give one mechanism= and "
+            "one epsilon= for all agents, or write observer='everyone'. The guarantee is proved "
+            "for equal noise only."
         )
 
 
@@ -147,9 +148,9 @@ def constants(
     """
     if not isinstance(algorithm, HiddenIterates):
         raise PrivacyError(
-            "observer='last_iterate' needs a method whose steps never move neighboring runs "
-            f"farther apart. That is proved for dp.GradientADMM and not for {algorithm.called}. "
-            "Write observer='everyone'."
+            f"observer='last_iterate' cannot be used with {algorithm.called}. Write "
+            "observer='everyone', or use dp.GradientADMM. Only for dp.GradientADMM is it proved "
+            "that steps never move neighboring runs farther apart."
         )
     clipped = any(not agent.clips_keep_convexity for agent in agents)
     bounds = [agent.bound for agent in agents]

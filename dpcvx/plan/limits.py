@@ -129,8 +129,8 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
             why = "no constraint contains private data" if what is None else "there is no noise"
             given = "violation_probability" if violation is not None else "slack_penalty"
             raise PrivacyError(
-                f"{given}= applies to constraints with private data that are kept for noisy "
-                f"data, and {why}. Leave out {given}=."
+                f"{given}= applies to constraints with private data that are kept for noisy data, "
+                f"but {why}. Leave out {given}=."
             )
     elif (equal := _first_equality(problem)) is not None:
         raise equal
@@ -143,8 +143,9 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
         )
     elif request.release == "each_step":
         raise PrivacyError(
-            f"{what} contains private data, and dpcvx keeps such constraints only if the data "
-            "are released once. Write release='once', or leave out release=."
+            f"{what} contains private data, but this plan does not release the data once. Write "
+            "release='once', or leave out release=. dpcvx keeps such constraints only for data "
+            "that are released once."
         )
     elif violation == 0 and (delta is None or (finite(delta) and delta == 0)):
         raise PrivacyError(
@@ -179,19 +180,20 @@ def _check_released(request: Request, what: str | None) -> bool:
         return False
     if what is None:
         raise PrivacyError(
-            "constraints='released' applies to constraints with private data, and the problem "
-            "has none. Leave it out."
+            "constraints='released' applies to constraints with private data, but the problem has "
+            "none. Leave out constraints=."
         )
     if request.violation_probability is not None:
         raise PrivacyError(
-            "constraints='released' keeps constraints for the released data, and "
-            "violation_probability= for the true data. Leave one of them out."
+            "constraints='released' cannot be combined with violation_probability=. Leave one of "
+            "them out. The first keeps constraints for the released data, the second for the true "
+            "data."
         )
     method = request.algorithm
     if method is not None and not method.requirements.as_written:
         raise ModelError(
-            "constraints='released' needs a server that solves the model for released data. "
-            "Leave out the method, or write dp.OneShot()."
+            "constraints='released' cannot be used with this method. Leave out the method, or "
+            "write dp.OneShot(). A server has to solve the model for the released data."
         )
     return True
 

@@ -69,9 +69,9 @@ def with_noise(
         fixed = asked.mechanism.per_step()
         if multiplier is None or not 0 < multiplier < math.inf or fixed not in (None, multiplier):
             raise PrivacyError(
-                f"Noise with multiplier {show(multiplier)} was requested for agent "
-                f"'{agent.name}', which is not that of {asked.mechanism} noise. Make the plan by "
-                "problem.plan(...)."
+                f"Agent '{agent.name}' has noise with multiplier {show(multiplier)}, which "
+                f"{asked.mechanism} noise does not have. Make the plan by problem.plan(...), "
+                "which chooses the multiplier."
             )
         if asked.mechanism.single and not once:
             raise PrivacyError(
@@ -147,9 +147,9 @@ def spent_on_noise(mechanism: Mechanism, delta: float) -> float:
 def _truncated(agent: AgentPlan, noise: Calibrated, delta: float) -> Calibrated:
     if agent.share > 1:
         raise PrivacyError(
-            "violation_probability=0 needs truncated noise, and dpcvx has no accounting for a "
-            "group's loss over several such releases. Drop groups=, or write a "
-            "violation_probability= above 0."
+            "violation_probability=0 cannot be combined with groups=. Drop groups=, or write a "
+            "violation_probability= above 0. It needs truncated noise, and dpcvx has no "
+            "accounting for a group's loss over several such releases."
         )
     mechanism = noise.mechanism
     spent = spent_on_noise(mechanism, delta)
@@ -301,24 +301,26 @@ def check_secret(agents: Agents, secret: SecretSums) -> None:
     most = len(agents) - 2
     if secret.colluders > most:
         raise ModelError(
-            f"max_colluders={secret.colluders} leaves fewer than two of the {len(agents)} agents "
-            f"to hide in a sum, so there is no noise to save. Write max_colluders={most} or fewer, "
-            "or drop sharing=."
+            f"max_colluders={secret.colluders} is too large for {len(agents)} agents. Write "
+            f"max_colluders={most} or fewer, or drop sharing=. At least two agents have to hide "
+            "in a sum, or no noise is saved."
         )
     if any(isinstance(noise.mechanism, Laplace) for noise in noises):
         raise PrivacyError(
-            "Noise that is split over agents has to add up to noise of the same kind, and Laplace "
-            "noise does not. Write mechanism=dp.Gaussian() and delta=, or drop sharing=."
+            "sharing= needs Gaussian noise. Write mechanism=dp.Gaussian() and delta=, or drop "
+            "sharing=. The sum of the agents' parts must be noise of the same kind, and sums of "
+            "Laplace noise are not."
         )
     if len({noise.mechanism.decay for noise in noises}) > 1:
         raise PrivacyError(
-            "With sharing=, the noise of all agents adds up, so it must decay equally for all. "
-            "Give all agents the same decay=."
+            "sharing= needs the same decay= for all agents. Give all agents the same decay=, or "
+            "drop sharing=. The noise of all agents adds up in each sum."
         )
     if any(agent.share > 1 for agent in agents):
         raise PrivacyError(
-            "With sharing=, one person's change moves the summands of all agents in a group, "
-            "and dpcvx has no accounting for that. Drop groups= or sharing=."
+            "sharing= cannot be combined with groups=. Drop groups= or sharing=. One person's "
+            "change moves the summands of all agents in a group, and dpcvx has no accounting for "
+            "that."
         )
 
 

@@ -203,7 +203,7 @@ def by_name(
     values = pairs(given)
     if values is None:
         raise ModelError(
-            f"{argument}= is {show(given)}, which cannot be read. Write a dict, such as "
+            f"{argument}= is {show(given)}, which is no mapping. Write a dict, such as "
             f"{argument}={{'north': ...}}."
         )
     named: dict[str, T] = {}
@@ -241,9 +241,9 @@ def _declared(
         return (None,) * len(agents)
     if silent:
         raise PrivacyError(
-            f"mechanism= switches the noise of agent '{silent[0]}' off and keeps it for others. "
-            "Name a mechanism for it, or write its data as public constants; mechanism=None "
-            "switches all noise off."
+            f"mechanism= gives agent '{silent[0]}' no noise, but gives noise to others. Name a "
+            "mechanism for this agent, or write its data as public constants. mechanism=None "
+            "switches off all noise."
         )
     needy = [n for n in private if (kind := kinds[n]) is not None and kind.per_step() is None]
     if isinstance(epsilon, Mapping):

@@ -195,7 +195,7 @@ def _given_executor(executor: Executor | None) -> Executor:
         return Automatic()
     if not all(callable(getattr(type(executor), name, None)) for name in _DUTIES):
         raise ModelError(
-            f"executor={show(executor)} runs no agents: write executor=dp.Serial(), dp.Threads() "
+            f"executor={show(executor)} is no executor. Write executor=dp.Serial(), dp.Threads() "
             "or dp.Processes(), or leave it out."
         )
     return executor
@@ -205,8 +205,8 @@ def _given_ledger(ledger: Ledger | str | Path | None) -> Ledger | None:
     if ledger is None or isinstance(ledger, Ledger):
         return ledger
     raise ModelError(
-        f"ledger= is of type {type(ledger).__name__}; pass the ledger of an earlier result, or the "
-        "path of a ledger file."
+        f"ledger= is of type {type(ledger).__name__}. Pass the ledger of an earlier result, or "
+        "the path of a ledger file."
     )
 
 
@@ -216,14 +216,15 @@ def _check_tolerance(plan: Terms, tolerance: float | None) -> None:
     check_argument("", "tolerance", tolerance, POSITIVE)
     if plan.program.size == 0 and plan.program.coupling is None:
         raise ModelError(
-            "tolerance= measures how far agents agree, and this problem's only agent shares "
-            "nothing. Leave it out and choose the number of rounds."
+            "tolerance= has no effect, because this problem's only agent shares nothing. Leave "
+            "out tolerance=, and choose the number of rounds. The tolerance applies to how far "
+            "agents agree."
         )
     if not plan.algorithm.tells_agreement:
         raise ModelError(
-            "tolerance= measures how far agents agree, and with secure aggregation nobody knows "
-            "that: the parties learn the mean only. Leave it out and choose the number of "
-            "rounds, or leave out sharing=."
+            "tolerance= cannot be used with secure aggregation. Leave it out and choose the "
+            "number of rounds, or leave out sharing=. It measures how far agents agree, and the "
+            "parties learn the mean only."
         )
 
 
@@ -283,8 +284,9 @@ def run_remote(
     """
     if given:
         raise ModelError(
-            f"plan.run({given[0]}, executor=...) has {given[0]} here, and owners keep data, "
-            "noise and ledgers on their own side. Leave it out; each owner's owner.toml names them."
+            f"plan.run({given[0]}, executor=...) passes {given[0]} to a run between owners. Leave "
+            "it out; each owner's owner.toml names its own. Owners keep data, noise and ledgers "
+            "on their own side."
         )
     start = whole_start(plan.problem)
     rounds, notes = executor.begin(plan)

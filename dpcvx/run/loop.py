@@ -36,8 +36,9 @@ from .worker import Reply, Report, make_worker, total_of
 
 Array = NDArray[np.float64]
 _UNNAMED = (
-    "A run with secret draws failed, and counts in full. Run the plan on made-up data without "
-    "draws='secret' to see the error. Here it stays hidden: it could tell which user was drawn."
+    "A run with secret draws failed, and its whole privacy loss counts. Run the plan on made-up "
+    "data without draws='secret' to see the error. The error stays hidden here, because it could "
+    "tell which user was drawn."
 )
 # Number of parts of a run whose averages are recorded; more parts need more calls of the agents.
 PARTS = 8

@@ -130,9 +130,9 @@ class RecourseSolution:
 
     def _kept(self) -> PrivacyError:
         return PrivacyError(
-            f"The own solution of agent '{self.agent}' is neither pickled nor copied: it follows "
-            "from private data without noise, and no guarantee covers it once it leaves. Call "
-            f"result.recourse('{self.agent}') where it is needed."
+            f"The recourse solution of agent '{self.agent}' is neither pickled nor copied. Call "
+            f"result.recourse('{self.agent}') where it is needed. It follows from private data "
+            "without noise, so no guarantee covers it outside."
         )
 
 
@@ -172,8 +172,8 @@ def own_solution(
     agent, local = problem.agents[k], solution.program.agents[k]
     if not local.decides:
         raise ModelError(
-            f"Agent '{local.name}' has nothing to decide for itself: what it shares with others is "
-            "agreed, and that fixes all its variables."
+            f"Agent '{local.name}' has no local variables, so result.recourse(...) has nothing to "
+            "decide. Read its variables from result.value. The agents agree on all of them."
         )
     require_convex_agent(agent, local.name)
     sources = own_sources(problem, k, data)
@@ -231,17 +231,17 @@ def _decided(
 
 
 _STUCK = (
-    "the solver found no answer to its own problem. Scale its variables and data so that numbers "
+    "the solver found no solution of its problem. Scale its variables and data so that numbers "
     "are near 1."
 )
 _WHY = {
     Outcome.FAILED: _STUCK,
     Outcome.INFEASIBLE: (
-        "with the agreed values, none of its variables' values keep all its constraints and those "
-        "in recourse=. Loosen recourse=, or add a variable for what is missing, with a price."
+        "with the agreed values, no values of its own variables satisfy all its constraints and "
+        "those in recourse=. Loosen recourse=, or add a slack variable with a price."
     ),
     Outcome.UNBOUNDED: (
-        "with the agreed values, its own objective falls without end. Bound its variables, for "
+        "with the agreed values, its objective is unbounded below. Bound its variables, for "
         "example x <= 10."
     ),
 }

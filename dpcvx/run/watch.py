@@ -263,8 +263,9 @@ def check_shown(plan: Terms, *, tolerance: float | None, record: bool, iterates:
     for argument, given in asked.items():
         if plan.hidden and given:
             raise PrivacyError(
-                f"plan.run({argument}) would show more than the last iterate, and this plan "
-                "guarantees nothing beyond that. Leave it out, or plan with observer='everyone'."
+                f"plan.run({argument}) would show more than the last iterate. Leave it out, or "
+                "plan with observer='everyone'. The guarantee of this plan covers the last "
+                "iterate only."
             )
         if plan.secret_draws and given and argument != "iterates=True":
             raise PrivacyError(
@@ -278,10 +279,11 @@ def check_replayable(plan: Terms) -> None:
     """Refuse to replay a run without recorded releases."""
     if plan.secret_draws:
         raise PrivacyError(
-            "A run with secret draws keeps nothing to replay, since a transcript would show "
-            "which user was drawn in each round. Keep its result."
+            "A run with secret draws keeps no transcript to replay. Keep its result. A transcript "
+            "would show which user was drawn in each round."
         )
     if plan.hidden:
         raise PrivacyError(
-            "A run that releases only the last iterate keeps nothing to replay. Keep its result."
+            "A run that releases only the last iterate keeps no transcript to replay. Keep its "
+            "result."
         )

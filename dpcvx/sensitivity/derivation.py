@@ -286,8 +286,8 @@ def _check_complex(form: NormalForm, owner: str) -> None:
     reads = [form.root, *(u for atom in form.atoms for u in atom.args)]
     if any(u.G for u in reads):
         raise PrivacyError(
-            f"No sensitivity can be derived for agent '{owner}': its gradient reads complex data. "
-            "Write dp.OneShot(as_written=True), which releases them once."
+            f"No sensitivity can be derived for agent '{owner}', because its gradient depends on "
+            "complex data. Write dp.OneShot(as_written=True), which releases the data once."
         )
 
 

@@ -71,7 +71,7 @@ FAULTS = [
     ("act", lambda s: s[0], "Return the agent's state and its reply"),
     ("act", lambda s: None, "returned None. Return the agent's state"),
     ("act", lambda s: (replace(s[0], x=s[0].x[:1]), s[1]), "shape (1,), and agent 'north' has 2"),
-    ("act", lambda s: (s[0], s[1].z), "replied with a ndarray, and agent 'north' shares 2"),
+    ("act", lambda s: (s[0], s[1].z), "returned a ndarray, but agent 'north' shares 2"),
     ("act", lambda s: (s[0], LocalCopy(s[1].z[:1], s[1].lam)), "LocalCopy with 1 and 2 numbers"),
     ("receive", lambda s: None, "returned None. Return the server's state"),
     ("residuals", lambda r: 3.0, "returned 3.0. Return Residuals(primal"),
@@ -97,7 +97,7 @@ class Twice(dp.ADMM):
 @pytest.mark.parametrize("rounds", [1, 2])  # the budget ends in the round, or in the next one
 def test_a_budget_that_more_releases_than_said_have_ended_names_them(rounds):
     due = (
-        r"Twice.act asked agent 'north' for 2 releases in a round, .* says releases=1, .* "
+        r"Twice.act requested 2 releases from agent 'north' in a round, .* says releases=1. "
         r"Write Requirements\(releases=2\)"
     )
     with pytest.raises(dp.ModelError, match=due):

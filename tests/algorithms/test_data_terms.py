@@ -155,8 +155,16 @@ def test_ten_agents_end_closer_than_with_moments_of_each():
 @pytest.mark.parametrize(
     ("one", "error", "words"),
     [
-        (lambda X, w, y: cp.sum_squares(X @ (2 * w) - y), dp.ModelError, "read their records diff"),
-        (lambda X, w, y: cp.sum_squares(X @ w + y), dp.ModelError, "read their records diff"),
+        (
+            lambda X, w, y: cp.sum_squares(X @ (2 * w) - y),
+            dp.ModelError,
+            "records through different losses",
+        ),
+        (
+            lambda X, w, y: cp.sum_squares(X @ w + y),
+            dp.ModelError,
+            "records through different losses",
+        ),
         (lambda X, w, y: cp.sum(cp.huber(X @ w - y)), dp.PrivacyError, "'a0' does not"),
     ],
 )
@@ -172,7 +180,7 @@ def test_what_cannot_work_is_refused_in_words():
         dp.OneShot(sums="moments")
     with pytest.raises(dp.ModelError, match="sums="):
         dp.OneShot(SHARING, sums="means")
-    with pytest.raises(dp.PrivacyError, match="Laplace noise does not"):
+    with pytest.raises(dp.PrivacyError, match="sharing= needs Gaussian noise"):
         problem.plan(MOMENTS, mechanism="laplace", epsilon=1.0, delta=0)
     with pytest.raises(dp.PrivacyError, match="write sums='moments' as well"):
         problem.plan(dp.OneShot(SHARING), **BUDGET)

@@ -261,7 +261,10 @@ def test_aggregates_of_everyone_need_everyone(aggregate, graph):
     with pytest.raises(dp.ModelError) as caught:
         noiseless(study(), dp.DecentralizedGradient(graph, 0.1, aggregate))
     text = str(caught.value)
-    assert f"aggregate='{aggregate}'" in text and "some agents are not neighbors" in text
+    assert (
+        f"aggregate='{aggregate}'" in text
+        and "some agents of this network are not neighbors" in text
+    )
     assert "graph='complete'" in text and "aggregate='mixing' or 'range'" in text
     ring_of_three = noiseless(study(3), dp.DecentralizedGradient("ring", 0.1, aggregate))
     assert ring_of_three.algorithm.graph.complete

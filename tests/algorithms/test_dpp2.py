@@ -292,7 +292,7 @@ def test_parameters_are_checked(arguments, match):
 
 def test_steps_that_point_the_wrong_way_are_refused():
     with pytest.raises(
-        dp.ModelError, match=r"neighbor_step=0\.2\) must be below step over the largest"
+        dp.ModelError, match=r"neighbor_step=0\.2\) is too large.*largest eigenvalue"
     ):
         noisy(study(6), DPP2("star", 0.1, 0.2))
 
@@ -309,7 +309,7 @@ def test_problems_of_another_form_are_refused():
 
     cost = cp.sum_squares(x - d)
     refused(cost + cp.square(own), "'a' has variables of its own")
-    refused(cost, "'a' has constraints, and dp.DPP2 takes none", [x >= 0])
+    refused(cost, "'a' has constraints. Use dp.DecentralizedGradient", [x >= 0])
     rows = dp.Private(np.zeros((3, 2)), name="rows", adjacency=dp.Rows(1.0))
     refused(cp.sum_squares(rows @ x), "must be bounded at all points", error=dp.PrivacyError)
     w = cp.reshape(x, (2, 1), order="F") @ np.ones((1, 2))

@@ -203,8 +203,8 @@ def test_values_beyond_the_limit_end_the_run_by_their_sum_alone():
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"mechanism": "laplace"}, dp.PrivacyError, "Laplace noise does not"),
-        ({"release": "once"}, dp.ModelError, "release='once' lets every agent's data leave"),
+        ({"mechanism": "laplace"}, dp.PrivacyError, "sharing= needs Gaussian noise"),
+        ({"release": "once"}, dp.ModelError, "release='once' cannot be combined with sharing="),
         ({"mechanism": {
             f"a{k}": dp.Gaussian(noise_multiplier=9.0, decay=0.9 - 0.1 * (k == 0)) for k in range(4)
         }, "epsilon": None}, dp.PrivacyError, "Give all agents the same decay="),

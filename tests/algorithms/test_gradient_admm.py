@@ -584,13 +584,13 @@ REFUSED = {
         lambda x, y, z: (
             [pulled(x, cp.norm(x) <= 1, name="one"), pulled(x, name="two"), of_y(y)], [x == y]
         ),
-        "Agent 'one' has constraints", "on y, with the coupling x == y",
+        "Agent 'one' has constraints", "on y, with coupling=[x == y]",
     ),
     "a constraint of the second user": (
         lambda x, y, z: (
             [pulled(x, name="one"), pulled(x, x <= 1, name="two"), of_y(y)], [x == y]
         ),
-        "Agent 'two' has constraints", "on y, with the coupling x == y",
+        "Agent 'two' has constraints", "on y, with coupling=[x == y]",
     ),
     "a variable shared with the public agent": (
         lambda x, y, z: ([pulled(x), of_y(y, cp.norm1(x))], [x == y]),

@@ -421,9 +421,9 @@ def test_the_optimum_is_that_of_the_sum_as_it_left():
 
 def test_sums_that_the_server_cannot_use_are_refused():
     problem, *_ = estimates(4)
-    with pytest.raises(dp.ModelError, match="sums of gradients to hide them in"):
+    with pytest.raises(dp.ModelError, match="sharing= hides gradients in sums"):
         problem.plan(dp.OneShot(dp.SecretSharing(100.0)), epsilon=1.0, delta=1e-6, release="once")
-    with pytest.raises(dp.PrivacyError, match="Laplace noise does not"):
+    with pytest.raises(dp.PrivacyError, match="sharing= needs Gaussian noise"):
         problem.plan(dp.OneShot(dp.SecretSharing(100.0)), mechanism="laplace", epsilon=1.0, delta=0)
     with pytest.raises(dp.ModelError, match=r"dp\.OneShot\(max_colluders=0\)"):
         dp.OneShot(max_colluders=0)

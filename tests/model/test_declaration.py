@@ -23,7 +23,9 @@ def test_agents_without_a_name_are_numbered():
 
 @pytest.mark.parametrize("agents", [[], [x], [cp.Minimize(cp.sum(x))], [agent("a"), None]], ids=str)
 def test_a_problem_is_a_list_of_agents(agents):
-    with pytest.raises(dp.ModelError, match=r"list of dp\.Agent.*dp\.Problem\(\[north, south\]\)"):
+    with pytest.raises(
+        dp.ModelError, match=r"list of one or more dp\.Agent.*dp\.Problem\(\[north, south\]\)"
+    ):
         dp.Problem(agents)
 
 

@@ -281,7 +281,7 @@ DECLARED = {
     "shape list": ((), {"shape": [3]}, r"'load' has shape=<list of length 1>; write an int"),
     "two signs": (([1.0],), {"nonneg": True, "nonpos": True}, "'load' cannot be nonneg and nonpos"),
     "bare number": (([1.0],), {"adjacency": 0.1}, r"'load' has adjacency float.*dp\.Within\(0"),
-    "no adjacency": (([1.0],), {"adjacency": None}, r"'load' does not say what one.*dp\.Within"),
+    "no adjacency": (([1.0],), {"adjacency": None}, r"'load' has no adjacency=.*dp\.Within"),
 }  # fmt: skip
 
 
@@ -704,7 +704,7 @@ def test_symmetric_matrices_may_have_a_sign_or_bounds(kind, expected):
 
 def test_bounds_of_symmetric_matrices_need_entries_of_one_size():
     for norm in (1, 2):
-        with pytest.raises(dp.ModelError, match="adjacencies of single entries"):
+        with pytest.raises(dp.ModelError, match="an adjacency of single entries"):
             dp.Private(
                 shape=(2, 2), adjacency=dp.Within(1, norm=norm), symmetric=True, boolean=True
             )

@@ -147,7 +147,7 @@ def test_iterates_and_tolerance_are_as_in_one_process():
 )
 def test_what_belongs_to_owners_is_not_given_here(argument):
     plan = planned()
-    with pytest.raises(dp.ModelError, match="owners keep data"):
+    with pytest.raises(dp.ModelError, match="Owners keep data"):
         plan.run(executor=dp.LoopbackOwners(plan, seed=1), **argument)
 
 

@@ -67,7 +67,7 @@ def test_less_noise_than_the_budget_allows_is_refused():
 @pytest.mark.parametrize("multiplier", [None, 0.0, -1.0, np.inf, np.nan])
 def test_noise_without_a_multiplier_is_refused(multiplier):
     made, request = complete()
-    with pytest.raises(dp.PrivacyError, match="was requested for agent"):
+    with pytest.raises(dp.PrivacyError, match="noise does not have"):
         make_terms(Terms, made, asking(request, multiplier=multiplier))
 
 

@@ -150,7 +150,7 @@ def test_runs_refuse_what_could_tell_turns(plan, visible, observer, asked):
 
 def test_nothing_can_be_replayed(visible, tmp_path):
     visible.run(ledger=tmp_path / "ledger.jsonl")
-    with pytest.raises(dp.PrivacyError, match="nothing to replay.*which user was drawn"):
+    with pytest.raises(dp.PrivacyError, match="no transcript to replay.*which user was drawn"):
         visible.replay(tmp_path / "ledger.jsonl")
 
 

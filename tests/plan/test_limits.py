@@ -217,7 +217,7 @@ def test_clipped_rows_are_other_data():
     x = cp.Variable(2, name="x", nonneg=True)
     rows = dp.Private(np.ones((3, 2)), name="rows", adjacency=dp.Rows(1.0, clip_rows=True))
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum(x)), [rows @ x >= 1, x <= 9], name="a")])
-    with pytest.raises(dp.PrivacyError, match=r"kept for other data than yours.*clip_rows=True"):
+    with pytest.raises(dp.PrivacyError, match=r"Drop clip_rows=True.*instead of your data"):
         problem.plan(violation_probability=0.1, **BUDGET)
 
 

@@ -222,7 +222,7 @@ def test_the_odometer_shows_the_agent_that_loses_most(capsys):
         (KINDS, 1.0, r"without a level: epsilon=\{'north': \.\.\., 'south': \.\.\.\}"),
         (KINDS, None, "has no privacy budget for agent 'north'"),
         (KINDS, {1: 2.0}, "a key of type int"),
-        (KINDS | {"east": None}, 1.0, "noise of agent 'east' off and keeps it for others"),
+        (KINDS | {"east": None}, 1.0, "gives agent 'east' no noise, but gives noise to others"),
         (KINDS | {"east": "cauchy"}, 1.0, "mechanism='cauchy' is unknown"),
         (None, BUDGETS, "mechanism=None switches the noise off"),
         (dict.fromkeys(NAMES), BUDGETS, "mechanism=None switches the noise off"),
@@ -317,7 +317,7 @@ def test_amplification_needs_one_noise():
     model = dp.Problem(
         [*agents, dp.Agent(cp.Minimize(cp.sum_squares(y)), name="g")], coupling=[x == y]
     )
-    with pytest.raises(dp.PrivacyError, match="proved for the same noise in every round"):
+    with pytest.raises(dp.PrivacyError, match="needs the same noise in every round"):
         planned(
             epsilon={"a": 1.0, "b": 2.0},
             model=model,

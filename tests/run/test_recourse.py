@@ -153,7 +153,7 @@ def test_an_agent_whose_share_fixes_everything_has_nothing_to_decide():
     a = dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a")
     b = dp.Agent(cp.Minimize(cp.sum_squares(y)), name="b")
     result = ran(dp.Problem([a, b], coupling=[x + y == 1]))
-    with pytest.raises(dp.ModelError, match="'a' has nothing to decide for itself"):
+    with pytest.raises(dp.ModelError, match="'a' has no local variables"):
         result.recourse("a")
     assert OWN not in result.guarantee.assumptions
 
@@ -423,7 +423,7 @@ def test_contradicting_limits_are_told_to_the_owner_without_their_values():
     result = ran(region.problem)
     with pytest.raises(dp.SolverError, match="For the owner of agent 'north' alone") as caught:
         result.recourse("north", data={"limit north": [-CANARY], "load north": np.full(4, CANARY)})
-    assert "none of its variables' values keep all its constraints" in str(caught.value)
+    assert "no values of its own variables satisfy all its constraints" in str(caught.value)
     assert not leaks(caught.value)
     assert caught.value.__cause__ is caught.value.__context__ is None
 

@@ -191,7 +191,7 @@ def test_agents_whose_sets_do_not_meet_never_converge(name, monkeypatch):
 def test_the_mean_alone_tells_nothing_of_agreement():
     method = dp.FederatedAveraging(0.1, sharing=dp.SecretSharing(limit=100.0))
     plan = problem().plan(method, mechanism=None, rounds=3)
-    with pytest.raises(dp.ModelError, match="with secure aggregation nobody knows"):
+    with pytest.raises(dp.ModelError, match="cannot be used with secure aggregation"):
         plan.run(tolerance=1e-3)
     assert np.isfinite(plan.run().history.primal).all()
 

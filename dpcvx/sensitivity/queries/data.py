@@ -28,8 +28,8 @@ class MomentsTerm(Query):
     released = "second moments"
     by_entry = True
     once = (
-        "release='once' lets every agent's data leave by themselves, and sharing= has sums of "
-        "second moments to hide them in. Drop one of them."
+        "release='once' cannot be combined with sharing=. Drop one of them. With release='once' "
+        "every agent releases its data separately, and sharing= hides second moments in sums."
     )
 
     @classmethod
@@ -133,8 +133,8 @@ class ReleasedData(Query):
     def bound(self, public_state: Known) -> float:
         """Refuse the query: in a noisy step, no noise is known for the data."""
         raise PrivacyError(
-            f"A noisy step queries the data of agent '{public_state.facts.name}' themselves. "
-            "Write release='once', which releases them once."
+            f"A step with noise queried the data of agent '{public_state.facts.name}' themselves. "
+            "Write release='once', which releases the data once."
         )
 
     def evaluate(self, objective: Objective) -> Array:

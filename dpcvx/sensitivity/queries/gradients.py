@@ -98,8 +98,8 @@ class Summand(Gradient):
     whole: int = field(kw_only=True)
 
     once = (
-        "release='once' lets every agent's data leave by themselves, and sharing= has sums of "
-        "gradients to hide them in. Drop one of them."
+        "release='once' cannot be combined with sharing=. Drop one of them. With release='once' "
+        "every agent releases its data separately, and sharing= hides gradients in sums."
     )
 
     @classmethod

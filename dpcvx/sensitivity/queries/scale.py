@@ -25,8 +25,9 @@ class OfRecords(Query):
     """Abstract query for sums over records whose contributions are clipped."""
 
     once = (
-        "release='once' lets data leave before any scale is learned. Drop it, or write "
-        "dp.FederatedGradient() without scale=."
+        "release='once' cannot be combined with scale=. Drop release=, or write "
+        "dp.FederatedGradient() without scale=. The data would be released before any scale is "
+        "learned."
     )
 
     @classmethod

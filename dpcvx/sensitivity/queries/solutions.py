@@ -111,8 +111,8 @@ class PerturbedMinimizer(Query):
     released = "minimizer of the perturbed objective"
     charged = "the distance of the minimizer from the exact one"
     once = (
-        "release='once' puts noise on the data, and dp.ObjectivePerturbation on the objective. "
-        "Drop one of them."
+        "release='once' cannot be combined with dp.ObjectivePerturbation. Drop one of them. The "
+        "first adds noise to the data, the second to the objective."
     )
 
     @classmethod

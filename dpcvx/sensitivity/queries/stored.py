@@ -31,10 +31,10 @@ class _OfStored(Query):
         require_uniform(facts, "Its local steps take", "use dp.DecentralizedGradient")
         if facts.smoothness is None:
             raise ModelError(
-                f"No smoothness constant can be derived for the objective of agent '{facts.name}'. "
-                "How far one change of the data moves the vectors that it stores follows from it. "
-                "Give the algorithm smoothness=... with a bound for all admissible data; the "
-                "guarantee will call it asserted."
+                "No smoothness constant can be derived for the objective of agent "
+                f"'{facts.name}'. Pass smoothness=... to the method, with a bound for all "
+                "admissible data; the guarantee will call it asserted. The constant bounds how "
+                "far one change of the data moves the agent's stored vectors."
             )
 
     @classmethod
