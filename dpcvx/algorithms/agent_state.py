@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class AgentState(Iterates):
-    """State of an agent with dual variables `lam`, shape (m,); zero in methods without them."""
+    """State of an agent with multipliers `lam`, shape (m,); they are 0 in methods without any."""
 
     lam: Array
 

@@ -53,7 +53,7 @@ class Oracle(Protocol):
         ...
 
     def uniform(self, size: int) -> Array:
-        """Return uniform numbers between 0 and 1 that the agent draws in this round, and keeps."""
+        """Return uniform numbers between 0 and 1 that the agent draws now and never sends."""
         ...
 
 
@@ -425,7 +425,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return rounds * self.requirements.releases
 
     def drawn(self, server: S, rounds: int, coins: Coins) -> tuple[S, int]:
-        """Return the server's state and the last round, after public draws such as an order."""
+        """Return the server's state and the last round, after public draws (such as an order)."""
         return server, rounds
 
     def adds(self, k: int) -> bool:

@@ -100,7 +100,7 @@ class TwoBlocks:
 
 
 def blocks_of(program: Program) -> tuple[tuple[int, ...], int]:
-    """Return the positions of the users, and of the agent that holds the public block y.
+    """Return the positions of the agents that hold x (users), and of the public agent with y.
 
     Raises
     ------

@@ -117,7 +117,7 @@ def _holds(whole: Joint, x: Array, unit: Array) -> bool:
 
 
 def _apart(whole: Joint, x: Array) -> tuple[Array, ...]:
-    """Return each agent's part of a joint vector; agents with equal positions get one array."""
+    """Return each agent's components of a joint vector; equal positions get one array."""
     parts = {id(columns): x[columns] for columns in whole.places}
     return tuple(parts[id(columns)] for columns in whole.places)
 
@@ -131,7 +131,7 @@ def shared_mean(program: Program, vectors: Sequence[Array]) -> Array:
 
 
 def _excess(program: Program, vectors: Sequence[Array]) -> float:
-    """Return the largest violation of an agent's constraints by its vector.
+    """Return the largest violation of any agent's constraints by its vector.
 
     The vectors agree in shared components.
     """
@@ -193,7 +193,7 @@ def _projected(data: ConeData, x: Array, unit: Array, weights: Array) -> tuple[A
 
 
 def _suits(program: Program, whole: Joint, shared: Array, unit: Array) -> bool:
-    """Return whether shared components are feasible with local components near the initial point.
+    """Return whether shared components are feasible with local ones near the initial point.
 
     Such shared components stay unchanged: a projection would reduce their accuracy to that of a
     solver.
@@ -247,7 +247,7 @@ def _completed(
 
 
 def _projector(scaled: ConeData) -> Projector | None:
-    """Return the projector onto a set; None if its bounds alone contradict each other."""
+    """Return the projector onto a cone program's set; None if its bounds contradict each other."""
     try:
         return Projector(scaled, "of all")
     except ModelError:

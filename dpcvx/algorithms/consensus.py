@@ -149,7 +149,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
     def receive(
         self, server: ConsensusServer, t: int, k: int, replies: Sequence[LocalCopy]
     ) -> ConsensusServer:
-        """Store the agents' copies and multipliers, and compute the residuals."""
+        """Store the agents' copies and multipliers, and compute consensus residuals."""
         assert server.rho is not None
         if isinstance(replies, Batch):
             z, lam = replies.whole.z, replies.whole.lam
@@ -233,7 +233,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         return math.sqrt(gain * sum(a.shared.size * s**2 for a, s in pairs)) / curvature
 
     def residuals(self, server: ConsensusServer) -> Residuals:
-        """Return the residuals of the last round."""
+        """Return the primal and dual residuals of the last round."""
         assert server.rho is not None
         return Residuals(server.primal, server.dual, server.mismatch, server.rho)
 
@@ -244,12 +244,12 @@ def joined(parts: Sequence[Array] | Array) -> Array:
 
 
 def slots_of(program: Program) -> NDArray[np.intp]:
-    """Return the positions in w of all agents' shared components, in the order of the agents."""
+    """Return the positions in the shared vector w of all agents' shared components, by agent."""
     return np.concatenate([local.slots for local in program.agents])
 
 
 def _mean(program: Program, values: Array) -> Array:
-    """Return the mean over holders of each component of w, shape (m,).
+    """Return each shared component's mean over the agents that hold it, shape (m,).
 
     `values` has all agents' shared components, in the order of the agents.
     """

@@ -94,7 +94,7 @@ class MomentSum:
 
     @property
     def size(self) -> int:
-        """Number of components of the sum."""
+        """Number of components of the sum of second moments."""
         return self.terms[0].size
 
     def read(self, total: Array) -> tuple[Array, sp.csr_array]:

@@ -142,7 +142,7 @@ class DecentralizedADMM(NeighborMethod):
 
     @property
     def batched(self) -> bool:
-        """Return whether steps are linearized; False for subclasses, which may change `act`."""
+        """Return whether agents are batched: if steps are linearized, and not in subclasses."""
         return not self.exact and type(self) is DecentralizedADMM
 
     def releases(self, rounds: int, program: Program) -> int:

@@ -175,7 +175,7 @@ class DecentralizedGradient(NeighborMethod):
 
 
 def _alone(program: Program) -> Network:
-    """Return the network that consists of a single agent."""
+    """Return the communication network of a problem with a single agent."""
     require_whole(program)
     return Network((program.agents[0].name,), ((),), (np.ones(1),), "alone")
 
@@ -190,7 +190,7 @@ def drawn(t: int, n: int, count: int) -> Index:
 
 
 def _farthest(X: Array) -> tuple[int, int]:
-    """Return the first pair of rows with the largest distance in l1."""
+    """Return the positions of the first pair of rows (points) with the largest l1 distance."""
     distances = np.abs(X[:, None] - X[None]).sum(axis=2)
     a, b = np.unravel_index(int(distances.argmax()), distances.shape)
     return int(a), int(b)

@@ -65,7 +65,7 @@ class StepRule(Protocol):
 
 
 class PublicFacts(Protocol):
-    """Public facts, made by `dpcvx.defaults`; `Algorithm.propose` chooses numbers from them."""
+    """Public facts about a run, for `Algorithm.propose`; `dpcvx.defaults` derives them."""
 
     @property
     def program(self) -> Program:
@@ -121,7 +121,7 @@ class PublicFacts(Protocol):
         ...
 
     def constant_step(self, largest: float, output: Output | None) -> tuple[float, Output | None]:
-        """Return a constant step size, at most `largest`, and the iterate to return."""
+        """Return a constant step size, at most `largest`, and the iterate that a run returns."""
         ...
 
     def longest(self) -> float | None:

@@ -64,7 +64,7 @@ class FederatedAveraging(SummedMethod):
 
     @property
     def batched(self) -> bool:
-        """Return whether there is no `sharing`; False for subclasses, which may change `act`."""
+        """Return whether agents are batched: without `sharing`, and not in subclasses."""
         return self.sharing is None and type(self) is FederatedAveraging
 
     @property
@@ -73,7 +73,7 @@ class FederatedAveraging(SummedMethod):
         return Requirements(convex=False, exact=False, releases=1, queries=(Step,), proximal=True)
 
     def propose(self, facts: PublicFacts) -> FederatedAveraging:
-        """Return the method with the step sizes filled in; refuse agents with local variables."""
+        """Return the method with omitted step sizes chosen; refuse agents with local variables."""
         program = facts.program
         require_whole(program)
         self.sums(program)  # raises here, before any data are read, if the sums are impossible

@@ -187,9 +187,9 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
 
     @property
     def batched(self) -> bool:
-        """Return whether there is no `sharing` and no `scale`, so that agents keep only the point.
+        """Return whether agents are batched: without `sharing` and `scale`, and not in subclasses.
 
-        Return False for subclasses, which may differ.
+        Agents then keep only the point between exchanges.
         """
         alone = self.sharing is None and self.scale is None
         return alone and type(self) is FederatedGradient
@@ -232,7 +232,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         return k == 0 and self.sharing is None
 
     def start_server(self, program: Program) -> GradientServer:
-        """Return the state with x at the agents' public initial points, projected onto W."""
+        """Return the server's state, with x at the initial points, projected onto the set W."""
         whole, terms = joint_set(program), joint_rest(program)
         rest, kernel = None if terms is None else terms.data, program.kernel or PLAIN
         projector = Projector(whole.data, "all agents", rest, kernel)
@@ -250,7 +250,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         return GradientMember(x, np.zeros_like(x))
 
     def send(self, server: GradientServer, t: int, k: int) -> tuple[GradientServer, list[Any]]:
-        """Send queries at x, then shares (with `sharing`), and last the new x."""
+        """Send gradient queries at x, then secret shares (with `sharing`), and last the new x."""
         scale, x, size = server.scale, server.x, server.x.size
         if scale is not None and k == self.exchanges - 1 and t <= ROUNDS:  # x has not moved
             return server, [None] * len(server.names)

@@ -44,7 +44,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """Message to the user that takes the step of this round."""
+    """Message to the agent whose private data this round's x step uses."""
 
     x: Array  # shape (n,)
     slope: Array  # shape (n,); ``A'(beta (B y - c) - lam)``
@@ -195,7 +195,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return text + (f"; {dropped} follow from the others and are dropped" if dropped else "")
 
     def releases(self, rounds: int, program: Program) -> int:
-        """Return the number of steps of the first user; no user takes more."""
+        """Return the number of x steps of the first user; no other user takes more."""
         return -(-rounds // len(blocks_of(program)[0]))
 
     def propose(self, facts: PublicFacts) -> GradientADMM:
@@ -282,7 +282,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         *,
         visible: bool = False,
     ) -> LastIterate:
-        """Return the constants of the guarantee by `dpcvx.privacy.two_block`.
+        """Return the constants of the last-iterate guarantee of `dpcvx.privacy.two_block`.
 
         They are for the users' objectives times the number of users.
         """
@@ -346,7 +346,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return largest or 1e-300
 
     def start_server(self, program: Program) -> GradientADMMServer:
-        """Return the state with x and y at the public initial points, and zero multipliers."""
+        """Return the server's state: x and y at the public initial points, zero multipliers."""
         blocks = TwoBlocks(program, self._beta, self._eta)
         x, y = program.agents[blocks.users[0]].start, program.agents[blocks.public].start
         lam = np.zeros(blocks.rows.c.size)
@@ -367,7 +367,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return server, rounds
 
     def start_agent(self, local: Local) -> Outcome:
-        """Return the outcome SOLVED: users keep no iterates between rounds."""
+        """Return the agent's state, the outcome SOLVED: users keep no iterates between rounds."""
         return Outcome.SOLVED
 
     def send(
@@ -477,7 +477,7 @@ def _smoothness(local: LocalProgram) -> float:
 
 
 def _require_amplified(program: Program, blocks: TwoBlocks, clipped: bool) -> None:
-    """Refuse problems whose steps may increase distances between neighboring runs."""
+    """Refuse problems whose steps may increase distances of runs on neighboring data."""
     if not blocks.exact:
         raise PrivacyError(
             f"The y step of agent '{program.agents[blocks.public].name}' has no closed form and "

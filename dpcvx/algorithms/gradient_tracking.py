@@ -114,7 +114,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
     def act(
         self, local: Local, state: Tracker, t: int, k: int, message: Inbox, oracle: Oracle
     ) -> tuple[Tracker, Array]:
-        """Release the new point in exchange 0, and the new direction in exchange 1."""
+        """Release the noisy new point in exchange 0, and the noisy new direction in exchange 1."""
         assert self.step is not None
         program = local.program
         if k == 1:

@@ -189,7 +189,7 @@ def with_directions(data: ConeData, program: Program) -> ConeData:
 
 
 def _beside(data: ConeData, program: Program, limits: Sequence[tuple[Kept, ConeData]]) -> ConeData:
-    """Return the joint program plus cone programs, each over some variables of one agent."""
+    """Return the joint program `data` plus constraints `limits`, each on one agent's variables."""
     places, free = places_of(program), data.q.size
     parts, columns = [data], [np.arange(free)]
     for limit, part in limits:

@@ -216,7 +216,7 @@ class ScaleQuestion(AtPoint):
 
     @property
     def answers(self) -> int:
-        """Return the number of entries of an agent's answer."""
+        """Return the number of entries of an agent's answer to this query."""
         return {"curvature": 2, "gradient": self.size + 1}.get(self.what, 1)
 
 
@@ -350,7 +350,7 @@ class Scale:
         )
 
     def asked(self, t: int) -> tuple[str, float]:
-        """Return the kind of round t's query, and its limit in multiples of `bends` or clips."""
+        """Return the type of round t's query, and its limit in multiples of `bends` or clips."""
         if t == _COUNTS + 1:
             return "curvature", self.limit
         if t > ROUNDS:
@@ -464,7 +464,9 @@ class Scale:
         return gradient, replace(now, multiple=self._within(multiple))
 
     def _turned(self, gradient: Array) -> bool:
-        """Return whether a gradient points back by more than noise explains: steps are too long.
+        """Return whether a gradient opposes the last one by more than noise explains.
+
+        Steps are then too long.
 
         Curvature may grow on the way from the initial point, for example that of exponentials.
         """

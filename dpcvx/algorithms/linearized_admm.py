@@ -111,7 +111,7 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
 
     @property
     def batched(self) -> bool:
-        """Return whether noise is added to gradients; False for subclasses, which may differ."""
+        """Return whether agents are batched: with noise on gradients, and not in subclasses."""
         return self.perturb == "objective" and type(self) is LinearizedADMM
 
     @property
@@ -140,7 +140,7 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
     def noise_floor(
         self, program: Program, noise: Sequence[float], t: int, penalty: float
     ) -> float | None:
-        """Return the residual that gradient noise sustains at this step size."""
+        """Return the consensus residual that gradient noise sustains at this step size."""
         rule = as_step(self.step)
         if self.perturb != "objective" or rule is None:
             return None
@@ -194,14 +194,14 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
         return Answer(state.x, state.average, state.weight)
 
     def _anchor(self, local: Local, x: Array, D: Array) -> Array:
-        """Return a public point of W near x: x itself, unless output noise moved it out of W."""
+        """Return a public point of the set W near x: x itself, unless output noise moved it out."""
         if self.perturb != "output":
             return x
         projection = local.projector(x, D)
         return local.program.start if projection.x is None else projection.x
 
     def _update(self, x: Array, step: ProximalStep, oracle: Oracle) -> tuple[Array, Outcome]:
-        """Make a local update (10), or the baseline (12) with noise on the solution."""
+        """Make a local update (10), or the paper's baseline (12) with noise on the solution."""
         if self.perturb == "objective":
             projection = step(oracle.release(Gradient(x)))
         else:

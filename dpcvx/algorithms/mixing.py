@@ -151,7 +151,7 @@ def _check_spectrum(matrix: Array) -> None:
 
 
 def quoted(items: Sequence[object]) -> str:
-    """Return a list of the first items for a message, with strings in quotes."""
+    """Return the first items of a list as text for a message, with strings in quotes."""
     shown = ", ".join(f"'{x}'" if isinstance(x, str) else repr(x) for x in items[:NAMES])
     return shown + (f" and {len(items) - NAMES} more" if len(items) > NAMES else "")
 
@@ -242,7 +242,7 @@ def best_step(neighbors: Around) -> float:
 
 
 def _large(neighbors: Around) -> bool:
-    """Return whether eigenvalues are computed from sparse matrices: many agents, few edges."""
+    """Return whether to compute eigenvalues from sparse matrices: many agents, few edges."""
     n = len(neighbors)
     return n > _DENSE and _SPARSE * sum(map(len, neighbors)) <= n * n
 

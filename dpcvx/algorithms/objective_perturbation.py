@@ -134,7 +134,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
         return replace(self, regularization=facts.regularization())
 
     def start_server(self, program: Program) -> Server:
-        """Return the server's state with x at the agents' public initial points."""
+        """Return the server's state, with the common point x at the public initial points."""
         whole = joint_set(program)
         projector = Projector(whole.data, "all agents")
         weights = tuple(_records(local) for local in program.agents)
@@ -146,7 +146,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
         return Iterates(x, np.zeros_like(x))
 
     def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Any]]:
-        """Send a query to agents with private data; in exchange 1, send the new x to all agents."""
+        """Query agents with private data for minimizers; in exchange 1, send all the common x."""
         if k == 0:
             return server, [Minimize() if weight else None for weight in server.weights]
         return server, [Moved(server.x[columns], server.outcome) for columns in server.places]

@@ -107,7 +107,7 @@ class Inboxes:
     sent: Array
 
     def one(self, i: int) -> Inbox:
-        """Return the message to the agent at position i."""
+        """Return the message to the agent at position i, as an `Inbox`."""
         around = self.network.neighbors[i]
         return Inbox(i, around, self.sent[list(around)], self.network.rows[i])
 
@@ -254,7 +254,7 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
         return sent
 
     def residuals(self, server: NetworkState) -> Residuals:
-        """Return the points' distance from their mean, and their change since the last round."""
+        """Return the noisy points' distance from their mean, and their change in this round."""
         return Residuals(server.primal, server.dual, server.mismatch, 0.0)
 
 
@@ -269,7 +269,7 @@ class NeighborMethod(NetworkMethod[AgentState]):
     def projected_step(
         self, local: Local, state: AgentState, query: Step | Minimizer, oracle: Oracle
     ) -> tuple[AgentState, Array]:
-        """Return the state after `agent_state.projected_step`, and the reply to neighbors."""
+        """Return the agent's state after a projected step, and the new point as its reply."""
         after = projected_step(local, state, query, oracle)
         return after, shared(after.x, local.program)
 
@@ -359,7 +359,7 @@ class SecretPointMethod(NetworkMethod[P], Generic[P]):
 
 
 def require_open(program: Program, owner: str) -> None:
-    """Refuse local variables and constraints.
+    """Refuse agents with local variables or constraints.
 
     Raises
     ------

@@ -301,7 +301,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
 
     @property
     def choice(self) -> SolverChoice:
-        """Solver and options for the model as written."""
+        """Solver and its options for solving the model as the user wrote it."""
         return SolverChoice(self.solver, tuple(self.solver_options))  # pyright: ignore[reportArgumentType]
 
     def propose(self, facts: PublicFacts) -> OneShot:
@@ -316,7 +316,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return replace(self, sharing=proposed_sharing(self.sharing, facts))
 
     def coupling(self, program: Program) -> str | None:
-        """Return a text with the number of coupling equalities; None without a coupling."""
+        """Return a line with the number of coupling equalities; None without a coupling."""
         if program.coupling is None:
             return None
         return (
@@ -339,7 +339,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
     def send(
         self, server: OneShotServer, t: int, k: int
     ) -> tuple[OneShotServer, list[Question | MomentsQuestion | Delivery | Found]]:
-        """Send queries at the common initial point, then shares (if any), then the solution.
+        """Send queries at the initial point, then secret shares (if any), then the solution.
 
         Each agent gets its own components of the solution.
         """
@@ -483,7 +483,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         )
 
     def constraint_slack(self, server: OneShotServer) -> Mapping[str, Array]:
-        """Return the slack in constraints with private data that the slack penalty paid for."""
+        """Return the slack in constraints with private data that the solution has at a penalty."""
         return server.missed
 
     @property

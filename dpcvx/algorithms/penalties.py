@@ -251,7 +251,7 @@ def penalty_said(penalty: float | PenaltyRule | None) -> str:
 
 
 def as_penalty(penalty: float | PenaltyRule) -> PenaltyRule:
-    """Return the argument ``penalty=`` as a rule; a number becomes a constant rule.
+    """Return the argument ``penalty=`` as a penalty rule; a number becomes a constant rule.
 
     Raises
     ------

@@ -76,7 +76,7 @@ class PrimalDual(NeighborMethod):
 
     @property
     def batched(self) -> bool:
-        """Return True; False for subclasses, which may change `act`."""
+        """Return whether agents are batched: not in subclasses, which may change `act`."""
         return type(self) is PrimalDual
 
     def propose(self, facts: PublicFacts) -> PrimalDual:

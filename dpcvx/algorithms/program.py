@@ -117,7 +117,7 @@ class LocalProgram:
 
     @property
     def hands_over(self) -> bool:
-        """Return whether all data are released with noise, even if the gradient ignores them."""
+        """Return whether all data are released with noise, even data that no gradient uses."""
         return bool(self.limits) or self.as_written
 
     @property
@@ -171,7 +171,7 @@ class LocalProgram:
 
     @property
     def n(self) -> int:
-        """Length of the agent's vector."""
+        """Length of the agent's vector x of variables."""
         return self.layout.size
 
     @property
@@ -524,7 +524,7 @@ def _no_start(variable: cp.Variable, positive: bool) -> NDArray[Any]:
 
 
 def with_objectives(problem: Declaration, program: Program) -> Program:
-    """Return the program with `exact` set for every agent: W with the objective at zero data."""
+    """Return the program with `exact` set for every agent: its set W, and objective at no data."""
     named, structures = problem.named, Structures()
 
     def exact(local: LocalProgram) -> ConeData:

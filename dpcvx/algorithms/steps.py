@@ -216,7 +216,7 @@ class StronglyConvex:
         return 2.0 / (self.alpha * (t + 2))
 
     def weight(self, t: int) -> float:
-        """Return t, which normalization over T rounds turns into ``2 t / (T (T + 1))``."""
+        """Return the weight t of round t; over T rounds, normalized to ``2 t / (T (T + 1))``."""
         return float(t)
 
     def __str__(self) -> str:
@@ -228,7 +228,7 @@ RULES = (Constant, Geometric, Smooth, Sqrt, StronglyConvex)
 
 
 def as_step(step: float | StepRule | None) -> StepRule | None:
-    """Return the argument ``step=`` as a rule; a number becomes a constant rule.
+    """Return the argument ``step=`` as a step-size rule; a number becomes a constant rule.
 
     Raises
     ------
@@ -310,7 +310,7 @@ class Curvatures:
 
 
 def curvatures(program: Program) -> Curvatures | str:
-    """Return bounds that hold for all admissible data, or why no linear rate is known."""
+    """Return curvature bounds that hold for all admissible data, or why no linear rate is known."""
     moduli = tuple(strong_convexity(a.form) for a in program.agents)
     constants = tuple(L for a in program.agents if (L := smoothness(a.form)) is not None)
     if min(moduli) == 0 or len(constants) < len(moduli):

@@ -128,7 +128,7 @@ def divided(sums: SecretSum, name: str, values: Array) -> tuple[Share, tuple[Sha
 
 
 def delivered(names: Sequence[str], passed: Sequence[tuple[Share, ...]]) -> list[list[Share]]:
-    """Return the shares that each agent receives, from the shares that all agents have sent."""
+    """Return the secret shares that each agent receives, from the shares that all agents sent."""
     boxes: dict[str, list[Share]] = {name: [] for name in names}
     for share in itertools.chain.from_iterable(passed):
         boxes[share.receiver].append(share)
@@ -175,7 +175,7 @@ class SummedMethod(Algorithm[ServerState, Member]):
         return SecretSum(names, sharing.encoding(len(names)), self.target(program).shape)
 
     def adds(self, k: int) -> bool:
-        """Return whether the server side adds up the summands, without secret sharing."""
+        """Return whether the server side adds up the summands: if there is no secret sharing."""
         return self.sharing is None
 
     def start_server(self, program: Program) -> ServerState:
@@ -192,7 +192,7 @@ class SummedMethod(Algorithm[ServerState, Member]):
         return Member(start, np.zeros_like(start), multipliers)
 
     def send(self, server: ServerState, t: int, k: int) -> tuple[ServerState, list[Any]]:
-        """Send the last sum to all agents; in exchange 1, send each agent its shares."""
+        """Send the last sum to all agents; in exchange 1, send each agent its secret shares."""
         if k == 0:
             sums = None if server.sums is None else replace(server.sums, round=t)
             heard = Heard(server.residual, len(server.names))
@@ -203,7 +203,7 @@ class SummedMethod(Algorithm[ServerState, Member]):
     def act(
         self, local: Local, state: Member, t: int, k: int, message: Any, oracle: Oracle
     ) -> tuple[Member, Any]:
-        """Make a step and return the summand, whole or in shares; then return the sum of shares."""
+        """Make a step and return the summand or its shares; in exchange 1, the sum of shares."""
         sums, content = message
         name = local.program.name
         if k == 1:

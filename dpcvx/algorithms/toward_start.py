@@ -52,5 +52,5 @@ class SlopeNoise:
 
 
 def followed(explained: float) -> float:
-    """Return s, the share of the gradient that the server follows, from e."""
+    """Return s, the share of a noisy gradient to follow, from e, the share that noise explains."""
     return min(1.0, 4 * (1 - explained) ** 2)

@@ -418,12 +418,12 @@ class WrittenModel:
 
     @property
     def priced(self) -> bool:
-        """Return whether the solved problem has dual values."""
+        """Return whether the solved problem has dual values: not with integers or DQCP."""
         return not self.mixed and self.rules != "dqcp"
 
     @property
     def problem(self) -> cp.Problem:
-        """The problem with a parameter for each private object, to check its rules only."""
+        """The problem with a parameter for each private object, only to check cvxpy's rules."""
         costs = [agent.cost for agent in self.agents]
         constraints = [*(c for agent in self.agents for c in agent.constraints), *self.coupling]
         return cp.Problem(self._objective(joined(costs)), constraints)
@@ -902,7 +902,7 @@ def _domain(costs: Sequence[cp.Expression]) -> dict[int, tuple[Array, Array]]:
 
 
 def _put(tree: Any, places: Mapping[int, Any]) -> Any:
-    """Return a copy of a tree with replaced leaves, and public parameters at their values."""
+    """Return a copy of an expression with replaced leaves and values of public parameters."""
     public = [p for p in tree.parameters() if id(p) not in places]
     copy = public_copy(tree, public).tree_copy(dict(places))
     options = [private.name() for private in private_in(copy)]
@@ -944,18 +944,18 @@ def _kinds_of(leaf: cp.Variable | cp.Parameter) -> dict[str, Any]:
 
 
 def _stand_in(private: cp.Parameter, positive: bool = False) -> cp.Parameter:
-    """Return a parameter with the shape, name and attributes of a private object."""
+    """Return a cvxpy parameter with the shape, name and attributes of a private object."""
     kinds = {"pos": True} if positive else _kinds_of(private)
     return cp.Parameter(private.shape, name=private.name(), **kinds)
 
 
 def free(parameter: cp.Parameter) -> cp.Variable:
-    """Return a variable with the shape and attributes of a parameter."""
+    """Return a cvxpy variable with the shape and attributes of a parameter."""
     return cp.Variable(parameter.shape, **_kinds_of(parameter))
 
 
 def _rows_of(data: ConeData, y: cp.Expression) -> list[cp.Constraint]:
-    """Return the constraints that ``b - A y`` lies in the cones of a program."""
+    """Return the cvxpy constraints that ``b - A y`` lies in the cones of the cone program."""
     slack = data.b - data.A @ y
     limits: list[cp.Constraint] = []
     first = 0

@@ -373,7 +373,7 @@ def _drowned(
 
 
 def _as_tried(request: Selection, steps: NoisyRounds) -> Selection:
-    """Return the request with the rounds and the noise of the smallest predicted error."""
+    """Return the request with the rounds and the noise of `steps`, of least predicted error."""
     noise = f" of {str(steps.mechanism).capitalize()} noise" if request.chooses_noise else ""
     if request.rounds is None or noise:
         request = request.chosen(
@@ -455,7 +455,7 @@ def _small(name: str, agent: Agent, by_moments: bool) -> bool:
 
 
 def _as_written(problem: Declaration, request: Selection, noisy: bool) -> tuple[Selection, Study]:
-    """Return the request and the study for a server that solves the model as written."""
+    """Return the request and compiled problem for a server that solves the model as written."""
     if request.algorithm is None:
         method = OneShot(as_written=True)
         request = replace(request, algorithm=method).chosen(AS_WRITTEN.what, AS_WRITTEN.why)
@@ -552,7 +552,7 @@ class _Margins:
     program: Program  # program with these margins
 
     def times(self, other: _Margins, study: Study) -> float:
-        """Return the cost of these margins divided by the cost of other margins."""
+        """Return the cost of this noise's margins divided by the cost of the margins `other`."""
         return margin_ratio(self.program, other.program, study.at_stand_ins.stakes)
 
 
@@ -692,7 +692,7 @@ def _stepped(
 
 @dataclass(frozen=True)
 class Error:
-    """Expected error that an agent's noise causes."""
+    """Expected suboptimality that an agent's noise causes, and variance of this noise."""
 
     gap: float  # suboptimality, in units of the objective; nan or infinite if unknown
     variance: float  # variance of the noise, summed over the released components

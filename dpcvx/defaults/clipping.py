@@ -67,7 +67,7 @@ class ClippedProblem(NamedTuple):
 
 
 class _Clip(NamedTuple):
-    """Clipping norm of an agent, and the reason for it, as text."""
+    """Clipping norm of an agent's records' contributions, and the reason for it as text."""
 
     length: float
     why: str

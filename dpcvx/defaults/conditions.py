@@ -105,7 +105,7 @@ def _square(agent: AgentPlan) -> Sensitivity | None:
 
 
 def _slope(agent: AgentPlan, sensitivity: Sensitivity | None) -> float:
-    """Return the approximate effect of all data of an agent on a gradient; see `Conditions`."""
+    """Return the approximate norm of all an agent's data's effect on a gradient."""
     start = agent.program.start
     if (
         sensitivity is None
@@ -148,7 +148,7 @@ def _spread(agent: AgentPlan, distance: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class RunFacts:
-    """Public facts about a run; implements `dpcvx.algorithms.facts.PublicFacts`."""
+    """Public facts about a run, for methods that choose settings; implements `PublicFacts`."""
 
     program: Program
     conditions: Conditions

@@ -276,7 +276,7 @@ def best_shape(changes: Array, influence: Array, p: int, below: float = np.inf) 
 
 
 def _in_l2(task: ShapeTask) -> _Gaussian | None:
-    """Return the best shape for p = 2; None for the reasons that `best_shapes` lists."""
+    """Return the best statistic for Gaussian noise (p = 2); None as `best_shapes` says."""
     changes, below = task.changes, task.below
     n, size = changes.shape
     least = min(n, size)

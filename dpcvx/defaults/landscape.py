@@ -35,7 +35,7 @@ _SEARCHED = 360_000
 
 @dataclass(frozen=True)
 class VariableGroup:
-    """Estimates for the shared variables, or for the local variables of all agents."""
+    """Estimated size and distance to the optimum, for all shared or all local variables."""
 
     size: int  # number of entries
     holders: float  # mean number of agents per entry
@@ -88,7 +88,7 @@ class Landscape:
 
     @property
     def distance(self) -> float:
-        """Distance from the initial point to the optimum, over all entries."""
+        """Estimated distance from the initial point to the optimum, over all entries."""
         return math.hypot(*(block.distance for block in self.blocks)) if self.blocks else 0.0
 
     @property

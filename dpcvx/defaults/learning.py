@@ -218,7 +218,7 @@ def _scores(form: NormalForm) -> int:
 
 
 def _smooth(study: Study) -> bool:
-    """Return whether all losses of records are smooth, and no user set a clip."""
+    """Return whether the scale may be learned: all losses are smooth, and no user set a clip."""
     return all(
         once_per_kind(
             study.program.agents, lambda local: local.clip is None and _is_smooth(local.form)
@@ -242,7 +242,7 @@ def _is_smooth(form: NormalForm) -> bool:
 
 
 def _reaching(study: Study) -> Study | None:
-    """Return the study with clips at the largest contributions at the initial point.
+    """Return the compiled problem with clips at records' largest contributions at the start.
 
     None if these are not finite and positive, or if clips alone do not bound the sensitivity.
     """

@@ -59,7 +59,7 @@ class NoisyRounds:
     others: tuple[NoisyRounds, ...] = ()  # all options that were compared
 
     def predicted(self, louder: float = 1.0, nearer: float = 1.0) -> Prediction:
-        """Return the prediction for these rounds, with noise and distance times these factors."""
+        """Return the predicted error of these rounds, for noise and distance times factors."""
         largest = longest(self.scene, self.rounds)
         assert largest is not None
         scene = self.scene.scaled(louder, nearer)
@@ -138,7 +138,7 @@ def best_rounds(problem: Declaration, study: Study, request: Selection) -> Noisy
 
 
 def _divided(public: Conditions, needs: Requirements) -> Conditions:
-    """Return the conditions with distributed noise, if the method uses secure aggregation."""
+    """Return the run's conditions, with distributed noise if the method aggregates securely."""
     if needs.secret is None:
         return public
     part = max(public.noise) / math.sqrt(len(public.noise) - needs.secret.colluders)
@@ -146,7 +146,7 @@ def _divided(public: Conditions, needs: Requirements) -> Conditions:
 
 
 def _runs_away(agent: AgentPlan) -> bool:
-    """Return whether noisy steps may run away: losses and the set are both unbounded."""
+    """Return whether an agent's noisy steps may diverge: its losses and set are unbounded."""
     local, sensitivity = agent.program, agent.sensitivity
     if sensitivity is None or not sensitivity.records or not grows(local, sensitivity):
         return False
@@ -155,7 +155,7 @@ def _runs_away(agent: AgentPlan) -> bool:
 
 
 def _nearly_best(options: list[NoisyRounds]) -> NoisyRounds:
-    """Return the option with the fewest rounds among those with nearly the least error."""
+    """Return the option with the fewest rounds among options with nearly the least error."""
     several = sorted(options, key=lambda option: option.rounds)
     gaps = [option.predicted().gap for option in several]
     nearly = _NEARLY_BY_BOUNDS if several[0].scene.smoothness is None else _NEARLY

@@ -260,7 +260,7 @@ def longest(scene: Landscape, rounds: int) -> float | None:
 def constant_step(
     scene: Landscape, rounds: int, largest: float, asked: Output | None
 ) -> tuple[float, Output | None]:
-    """Return the step size and the iterate to return, for methods with constant steps only."""
+    """Return the step size, and the iterate a run returns, for methods with constant steps only."""
     # Without noise or a finite positive distance, there is no prediction.
     if not scene.noisy or not 0 < scene.distance < math.inf:
         return largest, asked
@@ -347,7 +347,7 @@ def _response(q: Array, T: int, output: Output) -> tuple[Array, Array]:
 
 
 def _weighted(q: Array, T: int) -> tuple[Array, Array]:
-    """Return the result of `_response` for the average weighted by the rounds."""
+    """Return bias and variance, as `_response` does, for the average weighted by the rounds."""
     given, q = q, np.clip(q, 3e-3 / T, 1 - 1e-12)  # smaller q lead to cancellation
     log, c = np.log1p(-q), 1 - q
     total, alpha, beta = T * (T + 1) / 2, c / q, T + 1 / q

@@ -153,7 +153,7 @@ def _once(needs: Requirements) -> bool:
 
 
 def _averaged(plan: Terms) -> tuple[Choice, ...]:
-    """Return the choice to average the objective over scenarios, if the plan does; else ()."""
+    """Return the choice to average the objective over simulated data, if made; else ()."""
     method, model = plan.algorithm, plan.program.model
     if model is None or not plan.noisy or not isinstance(method, OneShot):
         return ()
@@ -220,7 +220,7 @@ def propose(problem: Declaration, request: Request, earlier: Compiled | None = N
 
 
 def _with_steps(draft: Draft, selection: Selection) -> tuple[Draft, Selection]:
-    """Return the draft with the method's parameters, and the selection with a forecast."""
+    """Return the plan's draft with the method's parameters, and the request with a forecast."""
     program, agents, algorithm = draft.program, draft.agents, draft.algorithm
     noisy = draft.noisy and not draft.once and not draft.steps_first
     public = conditions(program, agents, draft.rounds, noisy_steps=noisy)
@@ -239,7 +239,7 @@ def _with_steps(draft: Draft, selection: Selection) -> tuple[Draft, Selection]:
 
 
 def _with_noise(draft: Draft, selection: Selection) -> tuple[Draft, list[float | None]]:
-    """Return the draft with the smallest noise that the budget allows, and its multipliers."""
+    """Return the plan's draft with the least noise that budgets allow, and its multipliers."""
     agents, last, delta = draft.agents, draft.last, selection.delta
     if selection.quiet:
         agents = selection.quiet

@@ -162,7 +162,7 @@ def hidden_by_unit(agents: Agents, stand_ins: StandIns) -> str:
 
 
 def _range_of_entries(spec: PrivateSpec, proxy: Array | None) -> float | None:
-    """Return the range of the entries, from proxy data or declared bounds; None if unknown."""
+    """Return the range of a private object's entries, by proxy or bounds; None if unknown."""
     if proxy is not None:
         values = spec.shaped(np.asarray(proxy, dtype=float).ravel())
         span = float(np.ptp(values)) if values.size > 1 else float(np.abs(values).max())
@@ -362,7 +362,7 @@ def _spread(agent: AgentPlan) -> float:
 
 
 def _signal(agent: AgentPlan, stand_ins: Sequence[Array | None]) -> float | None:
-    """Return the approximate l2 norm of the one-time release; None if unknown."""
+    """Return the approximate l2 norm of an agent's one-time release; None if unknown."""
     released = agent.publication
     if released is None:
         return None

@@ -73,12 +73,12 @@ class Response:
 
     @property
     def curvature(self) -> Array:
-        """Diagonal of H for the agent's components, shape (n,)."""
+        """Second derivatives (diagonal of H) for the agent's components, shape (n,)."""
         return self.hessian.diagonal()[self.place]
 
     @property
     def bounded(self) -> bool:
-        """Return whether the set is bounded along each of the agent's components."""
+        """Return whether the feasible set is bounded along each of the agent's components."""
         return bool(np.isfinite(self.widths[self.place]).all())
 
     @property
@@ -91,7 +91,7 @@ class Response:
 
     @property
     def by_component(self) -> bool:
-        """Return whether the problem is approximated by component, without covariances."""
+        """Return whether the response is approximated by component, without covariances."""
         return self.widths.size > LARGEST
 
     def gap(self, covariance: sp.csr_array) -> float:

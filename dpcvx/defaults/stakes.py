@@ -209,7 +209,7 @@ def _forces(data: ConeData, prices: Array) -> sp.csr_array:
 def _by_part(
     program: Program, whole: Joint, data: Sequence[Array], plain: Array, prices: Array
 ) -> list[list[float]]:
-    """Return the price of a margin in each part of each constraint, rounded to two digits."""
+    """Return the cost of a unit of margin in each part of each constraint, in two digits."""
     sizes = [len(limit.tightened.constraint.parts) for limit in program.kept]
     firsts = np.cumsum([1, *sizes])[:-1]
 

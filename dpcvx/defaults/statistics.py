@@ -87,7 +87,7 @@ class Proposed:
 
 
 def searched(proposals: Sequence[Proposed]) -> list[Statistic | None]:
-    """Return the best statistic of each proposal, after all searches."""
+    """Return the best one-time release of each proposal, after all searches for better ones."""
     statistics = [proposal.statistic for proposal in proposals]
     searches = [(k, *each.search) for k, each in enumerate(proposals) if each.search is not None]
     shapes = best_shapes([task for _, task, _ in searches])

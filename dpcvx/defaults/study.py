@@ -180,7 +180,7 @@ def toward_proxy(
 
 
 def _toward(agent: AgentPlan, response: Response, values: Sequence[Array | None]) -> AgentPlan:
-    """Return an agent with shrinkage towards its proxy data, if that is possible.
+    """Return an agent whose released data are shrunk towards its proxy data, if possible.
 
     Constraints with private data need the data as they were released.
     """
@@ -279,7 +279,7 @@ class Selection(Request):
         return Selection(**{field.name: getattr(request, field.name) for field in fields(Request)})
 
     def chosen(self, what: str, why: str) -> Selection:
-        """Return the request with one more choice: a setting's name, and the reason."""
+        """Return the request with one more choice: the setting `what`, and the reason `why`."""
         return replace(self, choices=(*self.choices, Choice(what, why)))
 
 

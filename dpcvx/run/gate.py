@@ -195,7 +195,7 @@ class PrivacyGate:
         return self._book.accounts()
 
     def uniform(self, t: int, size: int) -> Array:
-        """Return secret uniform variables for round t, a row per agent.
+        """Return secret uniform random numbers for round t, a row per agent.
 
         A resumed run with a seed draws equal variables again.
         """
@@ -452,7 +452,7 @@ def read_for_gradients(form: NormalForm, sources: Sequence[Callable[[], Any]]) -
 
 
 def _unsealed(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> list[Data]:
-    """Read and check an agent's values; people must agree between parts of the same rows.
+    """Read and check an agent's values; parts of the same rows must name the same people.
 
     Raises
     ------

@@ -59,7 +59,7 @@ def run_plan(
     verbose: bool | None,
     made_up: bool = False,
 ) -> Result:
-    """Run a plan; see `Plan.run`. Runs on `made_up` (synthetic) data count as no spending."""
+    """Run a plan; see `Plan.run`. Runs on `made_up` (synthetic) data cause no repeat warnings."""
     _check_arguments(seed=seed, record=record, iterates=iterates, verbose=verbose)
     _check_tolerance(plan, tolerance)
     check_shown(plan, tolerance=tolerance, record=record, iterates=iterates)

@@ -293,7 +293,10 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         return finite_gradient(self._zero, x)
 
     def _view(self, *, public: bool) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-        """Return functions for the gradient and for its part that is released."""
+        """Return functions for the gradient and for its part that is released.
+
+        If `public`, both use the objective without data.
+        """
         if public:
             return self._public_gradient, self._public_gradient
         if self._splits:
@@ -324,7 +327,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         return finite_clipped(objective, x, times)
 
     def _bends(self, x: Array) -> RecordCurvature:
-        """Return the records' second derivatives at a point, stored for further queries."""
+        """Return the second derivatives of records' losses at x, stored for further queries."""
         if self._clip is None:
             return self._no_bends(x)
         if self._bent is None or not np.array_equal(self._bent[0], x):

@@ -70,7 +70,7 @@ class PublicOracle(AgentOracle):
         return query.finish(query.evaluate(self._objective), None)
 
     def store(self, name: str, combination: LinearCombination) -> None:
-        """Store a linear combination of stored vectors and gradients under a name."""
+        """Store a linear combination of stored vectors and gradients, for queries that name it."""
         self._stored.store(name, combination)
 
 

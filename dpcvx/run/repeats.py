@@ -134,7 +134,7 @@ def _more(use: Use, other: Use, agent: AgentPlan) -> bool:
 
 
 def _together(agent: AgentPlan, losses: Sequence[Any], exposed: bool) -> tuple[float, float]:
-    """Return the joint loss of this run and earlier ones; infinite if one has no noise."""
+    """Return the joint privacy loss of this run and earlier ones; infinite if one has no noise."""
     if exposed or agent.price is None:
         return math.inf, 0.0
     total = reduce(Composition.joined, losses, agent.loss)

@@ -116,7 +116,7 @@ class ReplayOracle(AgentOracle):
         return super().uniform(size)
 
     def store(self, name: str, combination: LinearCombination) -> None:
-        """Store the vector if the agent has no private data, else ignore it."""
+        """Store the vector under its name if the agent has no private data, else ignore it."""
         if self._public is not None:
             self._public.store(name, combination)
 

@@ -178,7 +178,7 @@ class ObservedGate(PrivacyGate):
 
 
 def _as_gradient(charge: Charge, noise: Calibrated | None) -> tuple[Entry | None, Grid | None]:
-    """Return ledger entry and grid in units of gradients, for releases with a linear noise term."""
+    """Return a charge's ledger entry and grid in units of gradients, for perturbed minimizers."""
     term = None if noise is None else noise.linear
     if term is None or charge.entry is None or charge.grid is None:
         return charge.entry, charge.grid

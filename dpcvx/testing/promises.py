@@ -41,7 +41,7 @@ _TOLERANCE, _AGREED, _RELATIVE, _ABSOLUTE = 1e-7, 1e-5, 1e-4, 1e-5
 
 
 class Trial:
-    """A method on one instance, with the plans and runs that several checks share."""
+    """A method on one test problem, with the plans and runs that several checks share."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Trial:
 
     @cached_property
     def noisy(self) -> Terms:
-        """The private plan: with Gaussian noise, or Laplace noise for objective perturbation."""
+        """Plan with noise: Gaussian, or Laplace for objective perturbation."""
         return self.plan(self.method, self.noise)
 
     @cached_property
@@ -271,7 +271,7 @@ def is_copied(trial: Trial) -> None:
 
 
 def is_described(trial: Trial) -> None:
-    """Check that the method's texts are single lines of at most 500 characters."""
+    """Check that the method's descriptions are single lines of at most 500 characters."""
     for thing in (trial.method, trial.noisy.algorithm):
         for text in (repr(thing), str(thing)):
             _require(

@@ -110,7 +110,7 @@ class Reconstruction:
 
     @frameless
     def __getitem__(self, private: Private | str) -> Array:
-        """Return the estimate of a private object, passed itself or by name.
+        """Return the estimate of a private object's data; pass the object or its name.
 
         Raises
         ------

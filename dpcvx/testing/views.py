@@ -117,7 +117,7 @@ def log_ratio_of(noise: Calibrated) -> Ratio:
         return laplace_ratio if mechanism.norm == 1 else normal_ratio
 
     def ratio(out: Array, a: Array, b: Array, scale: float) -> float:
-        """Return the ratio: epsilon times the difference of the density's levels at a and b."""
+        """Return the log-likelihood ratio of b against a with staircase noise."""
         width, first = scale / multiplier, mechanism.first(multiplier)
         levels = [np.floor(np.abs(out - exact) / width + 1 - first) for exact in (a, b)]
         return float(np.sum(levels[0] - levels[1]) / multiplier)
@@ -173,7 +173,7 @@ def _tested(
     delta: float,
     risk: float,
 ) -> float:
-    """Return the bound that `pick` computes from error rates, at the best threshold.
+    """Return the bound that `pick` computes from a test's error rates, at the best threshold.
 
     One half of the runs chooses the threshold, and the other half bounds the error rates.
     """

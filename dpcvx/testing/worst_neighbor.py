@@ -170,7 +170,7 @@ def _semidefinite(data: Array, change: Array, spec: PrivateSpec) -> Array:
 
 
 def _telling(sensitivity: Sensitivity, k: int, p: int, people: Codes | None) -> list[list[int]]:
-    """Return the groups of rows to change: single records, or all counted rows of one person.
+    """Return groups of rows that a neighbor may change: a record, or a person's counted rows.
 
     They are the first record or person, and the one with the largest Jacobian.
     """

@@ -128,7 +128,7 @@ class Copies:
 
     @property
     def guess(self) -> float:
-        """Median gap of the optimum for the proxy data on the copies used so far."""
+        """Median gap (suboptimality) of the proxy data's optimum on the copies used so far."""
         return median(copy.guess for copy in self._scored)
 
     @property
@@ -175,7 +175,7 @@ class Copies:
         return Copy(proxy, judge, judge.start - judge.base, guess)
 
     def _drawn(self, k: int, attempt: int, times: float) -> Iterator[tuple[Private | str, Sealed]]:
-        """Yield the values of copy k; the draws do not depend on the factor on the error."""
+        """Yield the data of copy k; its draws do not depend on `times`, the error's factor."""
         for index, (name, agent) in enumerate(self._problem.named.items()):
             expected = self._expected.get(name, ())
             source = source_for(_STREAM, (index, k, attempt))
@@ -292,7 +292,7 @@ def crossing(
 
 
 def _apart(first: float, second: float) -> float:
-    """Return the logarithm of a ratio of gaps, infinite if a gap is zero or infinite."""
+    """Return the logarithm of the ratio of two gaps, infinite if one is zero or infinite."""
     if not (0 < first < math.inf and 0 < second < math.inf):
         return math.inf if first > second else -math.inf
     return math.log(first / second)

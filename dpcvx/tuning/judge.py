@@ -106,11 +106,11 @@ class Judge:
         self.start = self.value(self._initial) if feasible else math.inf
 
     def __call__(self, solution: Solution) -> float:
-        """Return the value of a solution; infinite if there is no feasible common point."""
+        """Return a solution's objective on the proxy data; infinite without a feasible point."""
         return self.value(_common(solution))
 
     def value(self, common: Solution | None) -> float:
-        """Return the value of a point where all agents agree and all public constraints hold."""
+        """Return the objective at a point where agents agree and public constraints hold."""
         if common is not None and self._own is not None:
             common = decisions(self._own, common)
         if common is None:
@@ -140,7 +140,7 @@ class Judge:
 
     @property
     def base(self) -> float:
-        """Return the value that gaps on these data are measured from.
+        """Return the objective value that gaps on the proxy data are measured from.
 
         It is the optimum, or the value of the initial point if the optimum is unknown.
         """
@@ -215,7 +215,7 @@ def _common(solution: Solution) -> Solution | None:
 
 
 def _solve(problem: cp.Problem, rules: Rules) -> str | None:
-    """Solve a problem, and return its status; None if the solver fails."""
+    """Solve a cvxpy problem, and return its status; None if the solver fails."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the status tells inaccurate solutions
         try:

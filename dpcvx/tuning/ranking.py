@@ -233,7 +233,7 @@ class Ranking(Generic[P]):
         return [f"{mark} {c.name:{_LABEL}} {figures}", f"    {c.settings}", *notes]
 
     def _ranked(self) -> list[tuple[float, Candidate[P] | str]]:
-        """Return candidates and baselines without a plan, sorted by their gaps."""
+        """Return candidate plans, and baselines that need no plan, sorted by their gaps."""
         start = "initial point: no data at all" if math.isfinite(self.start) else BREAKING
         rows: list[tuple[float, Candidate[P] | str]] = [(self.start, start)]
         if not math.isnan(self.noiseless):  # nan if there was no time for these runs
@@ -469,7 +469,7 @@ def _of_proxy(chosen: Candidate[P], guess: float) -> list[str]:
 
 
 def assumed_error(error: str, crossing: Crossing | None) -> list[str]:
-    """Return a sentence on the assumed error of the proxy data, and on the crossing."""
+    """Return a sentence on the proxy data's assumed error, and on the error where plans tie."""
     return [f"Assumed error of the proxy: {error}{'' if crossing is None else f'; {crossing}'}."]
 
 
@@ -483,7 +483,7 @@ def _verdict(
     idle: bool,
     request: SearchRequest,
 ) -> list[str]:
-    """Return sentences on the reasons for the choice."""
+    """Return sentences on the reasons for the choice of a plan."""
     longer = f"Pass more than time_limit={request.time_limit:g}."
     if not chosen.gaps:
         return [f"No run ended in time, so this is the default plan, untried. {longer}"]

@@ -67,7 +67,7 @@ FRESH = 1_000_000
 
 
 class Timed(Automatic):
-    """Executor that raises `OutOfTime` between two exchanges once its time is over."""
+    """Executor that raises `OutOfTime` between two calls of workers once its time is over."""
 
     def __init__(self, until: float, clock: Callable[[], float]) -> None:
         super().__init__(clock=clock)
@@ -403,7 +403,7 @@ class Search(Generic[P]):
         return True
 
     def _refuse(self, setting: Setting | None, reason: str) -> None:
-        """Exclude a setting; if it is its configuration's first, store the reason."""
+        """Exclude a setting from the search; if it is its configuration's first, store `reason`."""
         if setting is not None:
             self._entries[setting] = None
             if setting == setting.way.first:
@@ -486,7 +486,7 @@ class Search(Generic[P]):
         return self._entries[setting]
 
     def _varied(self, setting: Setting) -> P:
-        """Return the plan of a setting.
+        """Return the plan with a setting's rounds, clip, step and penalty.
 
         Settings that differ only in step and penalty have the same seeded noise, so that a
         difference of their results is due to the settings.
@@ -570,7 +570,7 @@ def _record_bound(local: LocalProgram, sensitivity: Sensitivity | None) -> float
 
 
 def _decay(plan: Terms) -> float | None:
-    """Return the decay of noise per round: the root of a step's contraction factor.
+    """Return the decay factor of noise per round: the root of a step's contraction factor.
 
     None if steps are not known to contract.
     """

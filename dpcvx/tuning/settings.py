@@ -253,7 +253,7 @@ def scaled(algorithm: A, setting: Setting) -> A:
 
 
 def _as_long(typical: float, setting: Setting) -> steps.Constant | steps.Sqrt:
-    """Return constant steps of this size, or decreasing steps with this mean."""
+    """Return a rule of constant steps of size `typical`, or of decreasing ones with this mean."""
     if not setting.falling:
         return steps.Constant(typical)
     return steps.Sqrt(typical * math.sqrt(setting.rounds) / 2)
@@ -285,7 +285,7 @@ def lengthened(
 
 
 def _scaled(value: object, factor: float) -> object | None:
-    """Return a number or a rule multiplied by a factor; None for other values."""
+    """Return a step size, penalty or rule multiplied by a factor; None for other values."""
     if isinstance(value, float):
         return value * factor
     if isinstance(value, steps.Constant) and value.step is not None:
@@ -298,14 +298,14 @@ def _scaled(value: object, factor: float) -> object | None:
 
 
 def _typical(value: object, rounds: int) -> float | None:
-    """Return the number of a step or penalty; for decreasing steps, their mean over the rounds."""
+    """Return a step size or penalty as a number; for decreasing steps, the mean over rounds."""
     if isinstance(value, steps.Sqrt):
         return 2 * value.first / math.sqrt(rounds)
     return level(value)
 
 
 def level(value: object) -> float | None:
-    """Return the number of a step or penalty, for tables; None if it has none."""
+    """Return a step size or penalty as a number, for tables; None for rules without one."""
     if isinstance(value, steps.Constant):
         return value.step
     if isinstance(value, steps.Sqrt):

@@ -315,7 +315,10 @@ def tradeoff(
     runs: int,
     algorithm: Algorithm[Any, Any] | None = None,
 ) -> Tradeoff:
-    """Return gaps against epsilon; see `Problem.tradeoff`. `planned` returns the plans."""
+    """Return gaps (suboptimality) against epsilon; see `Problem.tradeoff`.
+
+    `planned` returns the plans.
+    """
     check_argument("", "runs", runs, count())
     budgets, plans = _budgets(epsilons), request.plans
     assert plans.delta is not None
