@@ -142,7 +142,7 @@ def test_a_reviewer_reads_what_a_program_enters_in_these_files(house):
 def test_a_reviewer_reads_what_draws_noise_without_a_seed():
     x, d = cp.Variable(), dp.Private(1.0, name="d", adjacency=dp.Within(1.0))
     agent = dp.Agent(cp.Minimize(cp.square(x - d)), [cp.abs(x) <= 9], name="a")
-    plan = dp.Problem([agent]).plan(epsilon=100.0, delta=1e-6)
+    plan = dp.Problem([agent]).plan(mechanism="laplace", epsilon=10.0, delta=1e-6)
     seeded = [plan.run(seed=1, verbose=False).solution[x] for _ in range(2)]
     with unseeded(), entering() as entered:
         fresh = plan.run(seed=1, verbose=False).solution[x]
