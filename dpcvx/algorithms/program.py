@@ -524,7 +524,7 @@ def _no_start(variable: cp.Variable, positive: bool) -> NDArray[Any]:
 
 
 def with_objectives(problem: Declaration, program: Program) -> Program:
-    """Return the program with `exact` set for every agent: its set W, and objective at no data."""
+    """Return the program with `exact` set for every agent: W, with the objective for zero data."""
     named, structures = problem.named, Structures()
 
     def exact(local: LocalProgram) -> ConeData:

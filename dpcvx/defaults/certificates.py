@@ -56,7 +56,7 @@ _DIGITS = 6
 
 
 def certificate(iteration: Iteration, rounds: int) -> Certificate | None:
-    """Return a certificate that bounds the privacy loss of a turn; None if none is found.
+    """Return a certificate that bounds the privacy loss of a user's step; None if none is found.
 
     The bounds depend on the number of rounds after the turn. The effort does not depend on the
     clock. The search covers at most 16 distinct singular values and 200 rounds.
@@ -208,7 +208,7 @@ def _searched(form: Form, W: Array, z: Array, size: float, goal: Array | None) -
 
 
 def _simplex(cost: Callable[[Array], float], z: Array, first: Array) -> Array:
-    """Return an approximate minimizer of a function that may be infinite, by Nelder-Mead."""
+    """Return an approximate minimizer of `cost`, which may be infinite, by Nelder-Mead from z."""
     height = cost(z)
     if math.isinf(height):
         return z
@@ -248,7 +248,7 @@ def _goals(form: Form, iteration: Iteration, forms: Forms, weights: Array) -> li
 
 
 def _best_pair(form: Form) -> float | None:
-    """Return the multiplier of the last two rounds that minimizes the loss of a turn before them.
+    """Return the multiplier of the last two rounds that minimizes an earlier step's privacy loss.
 
     None if no multiplier is found.
     """
@@ -266,7 +266,7 @@ def _best_pair(form: Form) -> float | None:
 
 
 def _contractions(form: Form, iteration: Iteration) -> Iterator[ContractingNorm]:
-    """Yield, for each rate of contraction, the norm with the least size kappa of a turn."""
+    """Yield, for each rate of contraction, the norm of least size (kappa) of a user's step."""
     search = _Norms(form)
     for rho in _RATES:
         norm = search.norm(rho)

@@ -97,14 +97,14 @@ def choose(
     problem : Declaration
     request : Selection
     earlier : Study, optional
-        Study of the problem, if it has been compiled before.
+        Compiled problem with facts for defaults, if it has been compiled before.
 
     Returns
     -------
     request : Selection
         Request with a value for every setting.
     study : Study or None
-        Study of the problem; None if no choice needed it.
+        Compiled problem with facts for defaults; None if no choice needed it.
 
     Raises
     ------
@@ -216,7 +216,7 @@ def _plain(request: Selection) -> bool:
 
 
 def _one_gradient(request: Selection) -> Selection:
-    """Return the request for one released gradient, if it determines the terms of the data."""
+    """Return the request for one released gradient, if that determines all that data add."""
     return replace(request, algorithm=OneShot(), release="each_step").chosen(
         "algorithm",
         "1 round: private data add a linear term to the objective, and one noisy gradient tells "
@@ -641,7 +641,7 @@ def _quieter(
 
 
 def _with_noise(problem: Declaration, study: Study, request: Selection, kind: Mechanisms) -> Agents:
-    """Return the agents with noise of this kind, and with their statistics to release once."""
+    """Return the agents with noise of this kind, and with the statistics of one-time releases."""
     assert request.algorithm is not None and request.rounds is not None
     once, needs, delta = request.release == "once", request.algorithm.requirements, request.delta
     steps = 1 if once else request.algorithm.releases(request.rounds, study.program)

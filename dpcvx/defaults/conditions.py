@@ -105,7 +105,7 @@ def _square(agent: AgentPlan) -> Sensitivity | None:
 
 
 def _slope(agent: AgentPlan, sensitivity: Sensitivity | None) -> float:
-    """Return the approximate norm of all an agent's data's effect on a gradient."""
+    """Return the approximate norm of the effect that all data of an agent have on a gradient."""
     start = agent.program.start
     if (
         sensitivity is None

@@ -205,7 +205,7 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
 
 
 def _cut_off(agents: Sequence[LocalProgram], conditions: Conditions) -> bool:
-    """Return whether clips reduce gradients of squared losses, which would grow without bound."""
+    """Return whether agents clip gradients of squared losses, which would grow without bound."""
     pairs = zip(agents, conditions.slope, conditions.whole, strict=False)
     return any(cut < whole and is_quadratic_given_data(a.form) for a, cut, whole in pairs)
 
@@ -329,7 +329,7 @@ def _bounded(local: LocalProgram, extent: Extent) -> Array:
 
 
 def _squares(program: Program, spreads: Sequence[Array]) -> tuple[float, float]:
-    """Return the squared distances to the optimum in the shared and in the local variables."""
+    """Return the estimated squared distances to the optimum in shared and local variables."""
     nearest = np.full(program.size, np.inf)
     local_sum = 0.0
     for local, spread in zip(program.agents, spreads, strict=True):

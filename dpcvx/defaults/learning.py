@@ -53,7 +53,7 @@ class Learned(NamedTuple):
 
 
 def refused(reason: str) -> PrivacyError:
-    """Return the error for a request for a learned scale that is not possible."""
+    """Return the error, with its reason, for a learned scale that is requested but impossible."""
     return PrivacyError(
         f"scale=dp.LearnScale() cannot be used: {reason}. Or leave scale= out, to go by declared "
         "bounds."
@@ -80,7 +80,7 @@ def may_learn(request: Selection) -> bool:
 
 
 def with_learning(problem: Declaration, study: Study, request: Selection) -> Learned | None:
-    """Return the request and the study for a run that learns the scale; None if it does not.
+    """Return the request and compiled problem for a run that learns the scale, or None.
 
     By default the scale is not learned if the noise is too large, if losses are nonsmooth, or if
     the user sets a clip, a step size or a noise level. Agents get clips at their declared bounds.
@@ -141,7 +141,7 @@ def _noisy(
     method: FederatedGradient,
     scale: LearnScale,
 ) -> tuple[LearnScale, Study] | str:
-    """Return the rule with its noise p, and the study with clips; or why it is impossible."""
+    """Return the rule with noise p, and the compiled problem with clips; or why impossible."""
     noise = "gaussian" if request.chooses_noise else request.mechanism
     gaussian = noise == "gaussian" or (isinstance(noise, Gaussian) and noise.per_step() is None)
     if not gaussian:
@@ -168,7 +168,7 @@ def _noisy(
 def _quiet(
     study: Study, request: Selection, method: FederatedGradient, scale: LearnScale
 ) -> tuple[LearnScale, Study] | str:
-    """Return the rule and the study for a run without noise; or why it is impossible."""
+    """Return the rule and compiled problem for a run without noise; or why impossible."""
     if method.sharing is not None:
         return "noise is off, and secret sums without noise have a fixed range. Drop sharing="
     reaching = _with_reach(study, request, scale)
@@ -178,7 +178,7 @@ def _quiet(
 
 
 def _with_reach(study: Study, request: Selection, scale: LearnScale) -> Study | str:
-    """Return the study with clips at the declared bounds; or why the scale cannot be learned."""
+    """Return the compiled problem with clips at declared bounds; or why learning is impossible."""
     agents, learning = study.program.agents, len(scale.parts)
     obstacle = next(filter(None, once_per_kind(agents, partial(_obstacle, study))), "")
     if not obstacle and request.rounds is not None and request.rounds <= learning:

@@ -1,4 +1,4 @@
-"""Texts on the noise relative to the data; they use public facts and predict no suboptimality."""
+"""Remarks on the noise relative to the data, from public facts; they predict no suboptimality."""
 
 from __future__ import annotations
 
@@ -219,9 +219,9 @@ def _given(values: Sequence[Array | None]) -> bool:
 
 
 def _on_entries(agent: AgentPlan, released: Publication) -> Iterator[tuple[str, str]]:
-    """Yield names of private objects, or of a statistic, and a text on the noise in them.
+    """Yield names of private objects, or of a statistic, and a phrase on the noise in each.
 
-    The text has a placeholder for the name.
+    The phrase has a placeholder for the name.
     """
     spread = _spread(agent)
     if released.kind == "sums":

@@ -289,7 +289,7 @@ class Study(Compiled):
 
     @staticmethod
     def of(compiled: Compiled) -> Study:
-        """Return a compiled problem with room for its responses to noise and public optimum."""
+        """Return a compiled problem as a `Study`, with responses to noise and public optimum."""
         if isinstance(compiled, Study):
             return compiled
         return Study(

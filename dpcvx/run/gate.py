@@ -48,7 +48,7 @@ _USED = (
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """A released value of one agent."""
+    """A released value of one agent, with its round and step."""
 
     agent: int  # index of the agent in the plan
     round: int  # from 1; 0 is before the first round
@@ -359,7 +359,7 @@ def entry_on(
     released: str,
     certificate: Literal["derived", "asserted"] = "derived",
 ) -> Entry:
-    """Return the ledger entry of a release with a known grid."""
+    """Return the ledger entry of a release, from the grid of its noise."""
     split = calibrated.split
     return Entry(
         round=round_step[0],

@@ -326,7 +326,7 @@ def _nobody() -> Worker:
 
 
 def _shared_only(result: Result) -> Result:
-    """Return the result with NaN for the owners' local variables."""
+    """Return the result with NaN for local variables, which remote owners keep."""
 
     def kept(solution: Solution) -> Solution:
         vectors = []

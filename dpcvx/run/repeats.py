@@ -8,8 +8,8 @@ with a key of this process is equal. A notebook cell that is run again, or a loo
 object of an equal array. Equal values need not be the same data (zeros are zeros), so the text says
 "if" here too. It tells only the holder of both data sets that they are equal.
 
-A run counts from its first message round on, however it ends. A loop warns once, in the second run;
-the notes of each result contain the total so far.
+A run counts from its first exchange of messages on, however it ends. A loop warns once, in the
+second run; the notes of each result contain the total so far.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class NotebookLine:
 
 
 class _Html(str):
-    """HTML text for updating a notebook display."""
+    """String of HTML that updates a notebook display."""
 
     def _repr_html_(self) -> str:
         return str(self)
@@ -338,13 +338,13 @@ class Reporter:
         self._print(row + note)
 
     def passed(self, t: int) -> None:
-        """Advance the progress line to round t."""
+        """Advance the run's progress line to round t."""
         self._progress.update(self._task, completed=t)
         if self._line is not None:
             self._line.update(t)
 
     def stop(self) -> None:
-        """Remove the progress line."""
+        """Remove the run's progress line."""
         self._progress.stop()
         if self._line is not None:
             self._line.stop()

@@ -93,7 +93,7 @@ def _violation(constraint: cp.Constraint) -> tuple[float, float]:
 
 
 def _infeasible(result: Result) -> Result:
-    """Return the result with status INFEASIBLE, naming agents whose constraints do not meet."""
+    """Return the result with status INFEASIBLE; name agents whose sets have no common point."""
     names = agents_apart(result.raw.program) or ()
     listed = " and ".join(f"'{name}'" for name in names)
     transcript = result.transcript

@@ -353,7 +353,7 @@ class Solution:
 
     @property
     def finite(self) -> bool:
-        """Return whether all values and their disagreement are finite."""
+        """Return whether all agents' values and their disagreement are finite."""
         return all(np.isfinite(x).all() for x in self.vectors) and math.isfinite(self.mismatch)
 
     @property

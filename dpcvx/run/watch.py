@@ -56,7 +56,7 @@ class Largest:
     move: float = 0.0
 
     def after(self, residuals: Residuals) -> Largest:
-        """Return the largest residuals including the residuals of one more round."""
+        """Return the largest residuals so far, after one more round with `residuals`."""
         return Largest(max(self.primal, residuals.primal), max(self.move, _move(residuals)))
 
     def settled(self, last: Residuals, floor: float, size: float) -> bool:
@@ -106,7 +106,7 @@ def arrives(points: Sequence[Array], noise: float | None, size: float) -> bool:
 
 
 def _move(residuals: Residuals) -> float:
-    """Return the distance that common values moved; 0 in round 1, without previous values."""
+    """Return the distance that shared values moved in a round; 0 in round 1."""
     if math.isnan(residuals.dual):
         return 0.0
     return residuals.dual / (residuals.penalty or 1.0)
@@ -276,7 +276,7 @@ def check_shown(plan: Terms, *, tolerance: float | None, record: bool, iterates:
 
 
 def check_replayable(plan: Terms) -> None:
-    """Refuse to replay a run without recorded releases."""
+    """Refuse a replay of a plan whose runs record no releases."""
     if plan.secret_draws:
         raise PrivacyError(
             "A run with secret draws keeps no transcript to replay. Keep its result. A transcript "

@@ -212,7 +212,7 @@ def make_worker(
     oracle: Callable[[], AgentOracle],
     agents: Sequence[int],
 ) -> Worker:
-    """Construct a worker where it runs, and its oracle with the data."""
+    """Construct a worker, and its oracle with the data, in the process where it runs."""
     return Worker(algorithm, program, oracle(), agents)
 
 
@@ -241,7 +241,7 @@ class Growth:
     diverged: bool = False
 
     def after(self, t: int, values: Array) -> Growth:
-        """Return this record updated by the values of round t (from 1), shape (n,) or (rows, n)."""
+        """Return the growth after the values of round t (from 1), of shape (n,) or (rows, n)."""
         size = np.abs(values).max(axis=-1, initial=0.0)
         first = t <= _FIRST
         limit = _LARGEST if first else np.minimum(_LARGEST, _GROWTH * self.ordinary)
@@ -259,7 +259,7 @@ def of_residuals(growth: Growth, t: int, residuals: Residuals) -> Growth:
 
 @dataclass(frozen=True, eq=False)
 class PartialSum:
-    """A sum over the ``2 ** level`` agents below a node, sent in the reply of its first agent."""
+    """Sum over the ``2 ** level`` agents below a tree node, sent in its first agent's reply."""
 
     level: int
     value: Any

@@ -87,12 +87,12 @@ class Trial:
 
     @cached_property
     def result(self) -> Result:
-        """Result of a run of the noisy plan with seed 3."""
+        """Result of a run of the plan with noise, with seed 3."""
         return ran(self.noisy, seed=3)
 
     @cached_property
     def found(self) -> Any:
-        """Result of `dp.check_sensitivity` for the noisy plan."""
+        """Outcome of `dp.check_sensitivity` for the plan with noise."""
         return compared(self.noisy)
 
 

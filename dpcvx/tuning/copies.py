@@ -141,7 +141,7 @@ class Copies:
 
     @property
     def error(self) -> str:
-        """Text on the assumed error of the proxy data."""
+        """Phrase on the assumed error of the proxy data, such as redrawn records."""
         kinds: dict[str, None] = {}
         for name, agent in self._problem.named.items():
             expected = self._expected.get(name, ())

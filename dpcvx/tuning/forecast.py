@@ -59,7 +59,7 @@ class Forecast:
     remarks : str
         Facts known without a simulation: the noise relative to the data, and warnings.
     unsimulated : str
-        Text on simulations that the time limit excluded; "" if there are none.
+        Sentence on simulations that the time limit excluded; "" if there are none.
     """
 
     gaps: tuple[float, ...] = ()

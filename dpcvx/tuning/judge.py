@@ -148,7 +148,7 @@ class Judge:
         return reference if math.isfinite(reference) else 0.0
 
     def _held(self) -> Solution:
-        """Return the current values of the variables as a solution."""
+        """Return the current values of the problem's cvxpy variables as a solution."""
         values = {variable.id: variable.value for variable in self._variables}
         start = whole_start(self._problem)
         vectors = []

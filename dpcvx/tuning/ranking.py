@@ -106,7 +106,7 @@ class Candidate(Generic[P]):
 
     @property
     def settings(self) -> str:
-        """Text on the plan's method, noise, rounds and other settings."""
+        """Line on the plan's method, noise, rounds and other settings."""
         plan, algorithm = self.plan, self.plan.algorithm
         noise = next((agent.noise for agent in plan.agents if agent.noise is not None), None)
         parts = [type(algorithm).__name__]
@@ -128,7 +128,7 @@ class Candidate(Generic[P]):
 
     @property
     def kept(self) -> str:
-        """Text on the rate of violated private constraints and its bound; "" without any."""
+        """Phrase on the share of runs that violate private constraints, and its bound; or ""."""
         promised = self.plan.violation_probability
         if promised is None:
             return ""

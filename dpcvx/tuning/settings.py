@@ -120,7 +120,7 @@ class Setting:
 
     @property
     def plain(self) -> Setting:
-        """Setting with the plan's default steps and penalty."""
+        """Equal setting, but with the plan's default steps and penalty."""
         return replace(self, step=0, penalty=0, falling=None)
 
     def neighbors(self, *, clips: bool, decays: bool, varied: tuple[str, ...]) -> list[Setting]:
@@ -404,7 +404,7 @@ class PlanTrial(Generic[P]):
 
     @property
     def best(self) -> str:
-        """Name of the iterate with the lowest median gap."""
+        """Name of the returned iterate ("last", ...) with the lowest median gap."""
         return min(self.values, key=lambda which: quantile(self.values[which], 0.5))
 
     @property

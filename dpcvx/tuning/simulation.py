@@ -151,7 +151,7 @@ class Simulation:
 
 
 def _objective(agent: AgentPlan, sources: Sequence[Sealed]) -> Evaluator:
-    """Return an evaluator of an agent's objective on proxy data."""
+    """Return an object that evaluates an agent's objective, and gradient, on proxy data."""
     form, sensitivity = agent.program.form, agent.sensitivity
     assert sensitivity is not None
     read = read_sparse_too(form.private, sources)
@@ -314,7 +314,7 @@ class _Search:
 
     @property
     def best(self) -> list[PlanTrial[Any]]:
-        """Trials with the most runs that there was time for, best first."""
+        """Trials with the most simulated runs so far, best first."""
         trials = self._sure or self._many or self._few
         return sorted(trials.values(), key=lambda entry: entry.score)
 
