@@ -67,45 +67,69 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    about = "Keys, the coordinator's side, and an owner's."
+    about = "Make keys, coordinate a run, and take part in one as an owner."
     parser = argparse.ArgumentParser(prog="dpcvx", description=about)
     commands = parser.add_subparsers(required=True, metavar="command")
 
-    keys = commands.add_parser("keys", help="certificates of owners and coordinator")
+    keys = commands.add_parser("keys", help="make certificates for owners and coordinator")
     made = keys.add_subparsers(required=True, metavar="command")
-    authority = made.add_parser("authority", help="make the authority, once per federation")
-    authority.add_argument("folder", type=Path, help="for its key and certificate; is created")
-    _signing(authority, "sign a new certificate of its own with its key; others stay valid")
+    authority = made.add_parser(
+        "authority", help="make the certificate authority, once per federation"
+    )
+    authority.add_argument(
+        "folder", type=Path, help="new folder for the authority's key and certificate"
+    )
+    _signing(
+        authority, "replace the authority's own certificate; certificates that it signed stay valid"
+    )
     authority.set_defaults(do=_authority)
     study = made.add_parser("study", help="make the keys of a whole study at once, in one place")
-    study.add_argument(
-        "folder", type=Path, help="for authority, coordinator and owners; is created"
-    )
-    study.add_argument("names", nargs="+", metavar="name", help="of an agent")
+    study.add_argument("folder", type=Path, help="new folder for authority, coordinator and owners")
+    study.add_argument("names", nargs="+", metavar="name", help="name of an agent")
     _signing(study)
     study.set_defaults(do=_study)
-    request = made.add_parser("request", help="make a key, and ask for its certificate")
-    request.add_argument("name", help="of the agent, or coordinator")
-    _option(request, "--keys", Path, "keys", "FOLDER", "for the key and NAME.csr; is created")
+    request = made.add_parser("request", help="make a key and a certificate request")
+    request.add_argument("name", help="name of the agent, or coordinator")
+    _option(request, "--keys", Path, "keys", "FOLDER", "new folder for the key and NAME.csr")
     request.set_defaults(do=_request)
-    sign = made.add_parser("sign", help="sign a request, at the authority")
-    sign.add_argument("folder", type=Path, help="of the authority")
-    sign.add_argument("request", type=Path, help="NAME.csr; the certificate is put beside it")
-    _signing(sign, "replace the certificate that was signed before")
+    sign = made.add_parser("sign", help="sign a certificate request with the authority's key")
+    sign.add_argument("folder", type=Path, help="folder of the authority")
+    sign.add_argument(
+        "request", type=Path, help="request NAME.csr; the command writes the certificate beside it"
+    )
+    _signing(sign, "replace the earlier certificate of the same name")
     sign.set_defaults(do=_sign)
-    gone = made.add_parser("revoke", help="put a certificate on the authority's list, ca.crl")
-    gone.add_argument("folder", type=Path, help="of the authority")
-    gone.add_argument("certificate", type=Path, help="NAME.crt")
+    gone = made.add_parser("revoke", help="revoke a certificate, by the authority's list ca.crl")
+    gone.add_argument("folder", type=Path, help="folder of the authority")
+    gone.add_argument("certificate", type=Path, help="certificate NAME.crt")
     gone.set_defaults(do=_revoke)
-    print_ = made.add_parser("fingerprint", help="of a certificate, for owner.toml")
-    print_.add_argument("certificate", type=Path, help="such as coordinator.crt")
+    print_ = made.add_parser(
+        "fingerprint", help="print the fingerprint of a certificate, for owner.toml"
+    )
+    print_.add_argument("certificate", type=Path, help="certificate, such as coordinator.crt")
     print_.set_defaults(do=_fingerprint)
 
-    coordinate = commands.add_parser("coordinate", help="run a plan with owners that dial in")
-    coordinate.add_argument("model", type=Path, help="a file that makes a plan, without data")
-    _option(coordinate, "--listen", _listen, "0.0.0.0:8443", "HOST:PORT", "where owners dial in")
-    _option(coordinate, "--keys", Path, "keys", "FOLDER", "of coordinator.key, .crt and ca.crt")
-    log = "what owners reply, with which a stopped run goes on; a new one for a new run"
+    coordinate = commands.add_parser("coordinate", help="run a plan with owners that connect")
+    coordinate.add_argument(
+        "model", type=Path, help="Python file that makes the plan, without data"
+    )
+    _option(
+        coordinate,
+        "--listen",
+        _listen,
+        "0.0.0.0:8443",
+        "HOST:PORT",
+        "address at which owners connect",
+    )
+    _option(
+        coordinate,
+        "--keys",
+        Path,
+        "keys",
+        "FOLDER",
+        "folder of coordinator.key, coordinator.crt and ca.crt",
+    )
+    log = "file of owners' replies, from which a stopped run resumes; name a new one for a new run"
     _log_format(coordinate)
     _option(coordinate, "--log", Path, "run.dpx", "FILE", log)
     _option(
@@ -114,20 +138,24 @@ def _parser() -> argparse.ArgumentParser:
         _seconds,
         "600",
         "SECONDS",
-        "for an owner to come, answer, or come back",
+        "time limit for an owner to connect, to reply, or to reconnect",
     )
-    early = "end the run in the log early, with the owners who come, and keep what was released"
+    early = (
+        "end the run in the log early, with the owners who connect, and keep the released values"
+    )
     coordinate.add_argument("--close", action="store_true", help=early)
-    coordinate.add_argument("--out", type=_output, metavar="FILE.npz", help="for shared variables")
+    coordinate.add_argument(
+        "--out", type=_output, metavar="FILE.npz", help="file for the shared variables"
+    )
     coordinate.set_defaults(do=_coordinate)
 
-    owner = commands.add_parser("owner", help="one owner's side")
+    owner = commands.add_parser("owner", help="take part in runs as an owner")
     does = owner.add_subparsers(required=True, metavar="command")
-    check = does.add_parser("check", help="whether data and keys fit the policy; nothing is sent")
-    check.add_argument("policy", type=Path, help="owner.toml")
+    check = does.add_parser("check", help="check that data and keys fit the policy; sends nothing")
+    check.add_argument("policy", type=Path, help="the owner's policy, owner.toml")
     check.set_defaults(do=_check)
     join = does.add_parser("join", help="take part in a run, with the data that the policy names")
-    join.add_argument("policy", type=Path, help="owner.toml")
+    join.add_argument("policy", type=Path, help="the owner's policy, owner.toml")
     where = "the coordinator's address"
     join.add_argument(
         "--connect", type=_address, required=True, metavar="wss://HOST:PORT", help=where
@@ -138,40 +166,55 @@ def _parser() -> argparse.ArgumentParser:
         _seconds,
         "600",
         "SECONDS",
-        "to look for the coordinator, at first and after a loss",
+        "time limit for reaching the coordinator, at first and after a lost connection",
     )
     _log_format(join)
     seed = "noise seed, for tests on synthetic data only: it voids the guarantee"
     join.add_argument("--seed", type=_seed, help=seed)
     join.add_argument(
-        "--out", type=_output, metavar="FILE.npz", help="own variables, for you alone"
+        "--out",
+        type=_output,
+        metavar="FILE.npz",
+        help="file for this owner's own variables, for you alone",
     )
     join.set_defaults(do=_join)
 
-    audit = commands.add_parser("audit-log", help="verify an owner's audit log; print one page")
-    audit.add_argument("log", type=Path, help="such as spent.jsonl.audit, beside its ledger")
+    audit = commands.add_parser(
+        "audit-log", help="verify an owner's audit log, and print a summary"
+    )
+    audit.add_argument(
+        "log", type=Path, help="audit log, such as spent.jsonl.audit, beside its ledger"
+    )
     audit.set_defaults(do=_audit)
 
-    inspect = commands.add_parser("inspect", help="what an offer asks, and what it would cost")
-    inspect.add_argument("offer", type=Path, help="such as spent.jsonl.offer.dpx")
-    inspect.add_argument("--policy", type=Path, required=True, help="owner.toml")
+    inspect = commands.add_parser(
+        "inspect", help="print the requests of an offer, and its privacy cost"
+    )
+    inspect.add_argument(
+        "offer", type=Path, help="offer of a coordinator, such as spent.jsonl.offer.dpx"
+    )
+    inspect.add_argument(
+        "--policy", type=Path, required=True, help="the owner's policy, owner.toml"
+    )
     inspect.set_defaults(do=_inspect)
 
-    warm = commands.add_parser("warm", help="compile local steps ahead of runs, once on a machine")
+    warm = commands.add_parser(
+        "warm", help="compile local steps before the first run, once per machine"
+    )
     warm.set_defaults(do=_warm)
     return parser
 
 
 def _signing(parser: argparse.ArgumentParser, renew: str = "") -> None:
     """Add the options of commands that sign certificates to the parser."""
-    _option(parser, "--days", _days, "1825", "DAYS", "until the certificate expires")
+    _option(parser, "--days", _days, "1825", "DAYS", "days until the certificate expires")
     if renew:
         parser.add_argument("--renew", action="store_true", help=renew)
 
 
 def _log_format(parser: argparse.ArgumentParser) -> None:
     """Add the option that chooses the format of messages on standard error to the parser."""
-    said = "what goes to standard error: sentences, or a JSON object per event (default: text)"
+    said = "format of standard error: sentences, or a JSON object per event (default: text)"
     parser.add_argument("--log-format", choices=["text", "json"], default="text", help=said)
 
 
@@ -350,8 +393,8 @@ def lead(model: Path, executor: Remote, out: Path | None) -> None:
         _save(out, complete)
         if not complete:
             _say(
-                f"{out} holds no variables, because the agents share none: every owner has its "
-                "own, which dpcvx owner join --out writes on its side"
+                f"{out} holds no variables, because the agents share none. Each owner writes its "
+                "own variables on its side: dpcvx owner join --out FILE.npz"
             )
 
 

@@ -171,9 +171,9 @@ class Remote:
             whole = len(log.exchanges) // plan.algorithm.exchanges
             if self._closing and not whole:
                 raise ModelError(
-                    "The log holds no complete round, so there is no result to keep. Name the "
-                    "log of the run that you want to close. Owners spend nothing before the "
-                    "first round."
+                    "The log holds no complete round, so there is no result to keep. Name the log "
+                    "of the run that you want to close. Owners lose no privacy before the first "
+                    "round."
                 )
             closed = log.ended is not None and whole < log.ended.rounds
             self.closed_after = whole if self._closing or closed else None
@@ -181,9 +181,9 @@ class Remote:
                 log.begin(begun)
             elif (log.begun.plan, log.begun.offers) != (begun.plan, begun.offers):
                 raise ModelError(
-                    "The log holds a run of another plan, or of this one as another machine would "
-                    "compute it. Name another log for a new run; to go on, use the model and the "
-                    "machine that it began with."
+                    "The log holds a run of another plan, or of this plan as another machine "
+                    "would compute it. Name another log for a new run. To resume, use the model "
+                    "and the machine that the run began with."
                 )
             if log.ended is None or log.parted != {offer.agent for offer in offers}:
                 self._hub = self._make([offer.agent for offer in offers])

@@ -99,8 +99,8 @@ def _bytes(path: Path) -> bytes:
         raw = path.read_bytes()
     except FileNotFoundError:
         raise FileError(
-            f"The data file '{path.name}' does not exist. Put it where file = in the policy says, "
-            "or correct file =."
+            f"The data file '{path.name}' does not exist. Move it to the path that file = in the "
+            "policy names, or correct file =."
         ) from None
     except OSError as error:
         raise FileError(file_words(error, path, "read")) from None
@@ -130,8 +130,9 @@ def _places(path: Path, first: bytes, columns: Sequence[str]) -> list[int]:
         )
     if sorted(names) != sorted(columns):
         raise FileError(
-            f"{where}: the header has {plural(len(names), 'name')}, and columns = in the policy "
-            f"has {len(columns)}. Remove the columns that are not due, or name them."
+            f"{where}: the header has {plural(len(names), 'name')}, but columns = in the policy "
+            f"has {len(columns)}. Remove the other columns from the file, or name them in columns "
+            "=."
         )
     return [list(columns).index(name) for name in names]
 
@@ -158,8 +159,9 @@ def _first_fault(path: Path, raw: bytes, width: int, headed: bool) -> FileError:
         width = width or len(cells)
         if len(cells) != width:
             return FileError(
-                f"{where}: {plural(len(cells), 'number')}, where {width} are due. A cell is "
-                "missing or too much, or a number has a comma: write 1.5 for one and a half."
+                f"{where}: the line has {plural(len(cells), 'number')}, but {width} are expected. "
+                "Look for a missing or additional cell, or a number with a decimal comma: write "
+                "1.5 for one and a half."
             )
     return FileError(f"'{path.name}' holds no row of numbers.")
 

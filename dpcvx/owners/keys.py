@@ -97,9 +97,10 @@ def make_study(folder: Path, names: Sequence[str], *, days: int = _DAYS) -> list
     places = [folder / stem(name) / "keys" for name in parties]
     if not names or len(set(places)) != len(parties) or folder / "authority/keys" in places:
         raise ModelError(
-            "dpcvx keys study needs the name of every agent once, and none that is 'coordinator' "
-            "or 'authority': each party has a folder of its own. Characters other than letters, "
-            "digits, '.', '-' and '_' become '_' in its name, and two may then be equal."
+            "dpcvx keys study needs the name of every agent once, and no agent named "
+            "'coordinator' or 'authority'. Give agents different names. Each party has a folder "
+            "of its own, in whose name '_' replaces all characters but letters, digits, '.', '-' "
+            "and '_'."
         )
     root = make_authority(folder / "authority", days=days)
     for name, target in zip(parties, places, strict=True):
@@ -212,7 +213,9 @@ def fingerprint_of(pem: bytes) -> str:
     try:
         certificate = x509.load_pem_x509_certificate(pem)
     except ValueError:
-        raise ModelError("These bytes are no PEM certificate. Pass those of a .crt file.") from None
+        raise ModelError(
+            "These bytes are no PEM certificate. Pass the bytes of a .crt file."
+        ) from None
     return of_der(certificate.public_bytes(serialization.Encoding.DER))
 
 
@@ -304,13 +307,14 @@ class PartyIdentity:
         cert = self._own()
         if cert.public_key() != key.public_key():
             raise ModelError(
-                f"'{stem(self.name)}.crt' is not the certificate of the key '{file}'. Put the key "
-                "back that the certificate was requested with, or request and sign a new one."
+                f"'{stem(self.name)}.crt' is not the certificate of the key '{file}'. Restore the "
+                "key with which the certificate was requested, or request and sign a new "
+                "certificate."
             )
         if _name(cert.subject) != self.name:
             raise ModelError(
-                f"'{stem(self.name)}.crt' is the certificate of '{_name(cert.subject)}', and it "
-                f"should be that of '{self.name}'. Put each party's files into its own folder, and "
+                f"'{stem(self.name)}.crt' is the certificate of '{_name(cert.subject)}', but "
+                f"'{self.name}' is expected. Put each party's files into its own folder, and "
                 "compare agent = in owner.toml."
             )
 
@@ -320,8 +324,8 @@ class PartyIdentity:
             cert.verify_directly_issued_by(ca)
         except (ValueError, TypeError, InvalidSignature):
             raise ModelError(
-                f"'{stem(self.name)}.crt' was not signed by the authority of 'ca.crt' next to it. "
-                "Get both from the same authority: the certificate, and its ca.crt."
+                f"'{stem(self.name)}.crt' was not signed by the authority of 'ca.crt' beside it. "
+                "Get the certificate and ca.crt from the same authority."
             ) from None
 
     def _require_valid(self, now: dt.datetime) -> None:
@@ -546,8 +550,8 @@ def _require_name(name: str) -> None:
     """Refuse a party's name that a certificate cannot have."""
     if not name or len(name) > 64 or not name.isprintable():
         raise ModelError(
-            f"The name {name!r} cannot be that of a certificate. Write 1 to 64 printable "
-            "characters, such as north: the name of the agent in the model."
+            f"The name {name!r} cannot be used in a certificate. Write the name of the agent in "
+            "the model, such as north: 1 to 64 printable characters."
         )
 
 
@@ -557,7 +561,8 @@ def _made(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise ModelError(
-            f"'{folder.name}' is a file, and a folder is needed. Name another one; it is created."
+            f"'{folder.name}' is a file, but a folder is needed. Name a folder, which the command "
+            "creates."
         ) from None
     except OSError as error:
         raise ModelError(file_words(error, folder, "created")) from None

@@ -520,13 +520,14 @@ def require_address(address: str) -> None:
         secure, port = False, None
     if not secure:
         raise ModelError(
-            f"The address {show(address)} is no coordinator's address. Write wss://, its machine "
-            'and its port, such as "wss://coordinator.example:8443".'
+            f"The address {show(address)} is no address of a coordinator. Write wss://, the "
+            'coordinator\'s machine and its port, such as "wss://coordinator.example:8443".'
         )
     if not port:  # the default port would be 443, where no coordinator listens
         raise ModelError(
-            f"The address {show(address)} has no port. Append the one that the coordinator prints "
-            'when it starts, such as "wss://coordinator.example:8443": there is no default.'
+            f"The address {show(address)} has no port. Append the port that the coordinator "
+            'prints when it starts, such as "wss://coordinator.example:8443". There is no default '
+            "port."
         )
 
 

@@ -91,8 +91,9 @@ class KeyFile:
         self.key, held, rest = raw[:_KEY], raw[_KEY:_HEAD], raw[_HEAD:]
         if len(held) < _DOCUMENT:
             raise LedgerError(
-                f"The file '{path.name}' holds no mask key and document. Remove the file, and have "
-                "the coordinator begin a new run: nobody can compute the masks without it."
+                f"The file '{path.name}' holds no mask key and document. Remove the file, and "
+                "have the coordinator begin a new run. Nobody can compute the masks of this run "
+                "without the file."
             )
         if held != bytes.fromhex(document):
             raise refused("changed", "a run of this name began with another document")

@@ -108,33 +108,34 @@ def _require_possible(plan: Terms) -> None:
     if isinstance(plan.algorithm, (OneShot, FederatedGradient)) and count > MOST_SUMMED:
         raise RefusedError(
             "large",
-            f"{name} sums {count} components over all agents, and owners take part in sums of "
-            f"at most {MOST_SUMMED}. Use dp.LinearizedADMM(), which exchanges shared variables "
-            "alone, or run with agents in one place: plan.run().",
+            f"{name} sums {count} components over all agents, but owners take part in sums of at "
+            f"most {MOST_SUMMED}. Use dp.LinearizedADMM(), which exchanges shared variables "
+            "alone. Or run with all agents in one place: plan.run().",
         )
     _require_owners(plan.problem)
     for agent in plan.agents:
         local = agent.program
         if local.asserted is not None:
             raise ModelError(
-                f"Agent '{agent.name}' asserts a sensitivity, which its owner could not check. "
-                "Leave out dp.Agent(..., sensitivity=...), or clip its records by clip_norm=."
+                f"Agent '{agent.name}' has an asserted sensitivity. Leave out dp.Agent(..., "
+                "sensitivity=...), or clip its records by clip_norm=. The agent's owner could not "
+                "check the assertion."
             )
         if local.limits:
             raise ModelError(
-                f"Agent '{agent.name}' has private data in its constraints, and their margins "
-                "follow from the whole problem, which no owner sees. Run it with agents in one "
-                "place, or keep such constraints in recourse=."
+                f"Agent '{agent.name}' has private data in its constraints. Run the plan with "
+                "agents in one place, plan.run(), or move such constraints to recourse=. Their "
+                "margins follow from the whole problem, which no owner sees."
             )
         if local.form.private and agent.noise is None:
             raise ModelError(
-                f"The plan has no noise for agent '{agent.name}', and no owner takes part in such "
-                "a run. Plan with epsilon= and delta=."
+                f"The plan has no noise for agent '{agent.name}'. Plan with epsilon= and delta=. "
+                "No owner takes part in a run without noise."
             )
         if any(expectation is not None for expectation in agent.expected):
             raise ModelError(
-                f"prior= has values for data of agent '{agent.name}', which cannot be sent to "
-                "owners yet. Plan without prior=."
+                f"prior= has values for data of agent '{agent.name}'. Plan without prior=. Priors "
+                "cannot be sent to owners yet."
             )
         statistic = agent.publication
         if isinstance(statistic, Publication) and statistic.kind == "shaped data":
@@ -170,8 +171,8 @@ def _require_owners(problem: Declaration) -> None:
             shape = slacks[held[0]].shape
             size = f"{shape[0] if len(shape) == 1 else shape}" if shape else ""
             raise ModelError(
-                f"coupling= has an inequality, and what it leaves over is held by '{name}', an "
-                "agent of the package's own. No owner can be that agent. Let one of yours hold "
-                f"it: write slack = cp.Variable({size}), slack >= 0 among the constraints of one "
-                "dp.Agent, and a + slack == b in coupling= where a <= b stands now."
+                f"coupling= has an inequality, whose slack is held by '{name}', an agent that "
+                "dpcvx adds. Let an agent of yours hold the slack: write slack = "
+                f"cp.Variable({size}), slack >= 0 among the constraints of one dp.Agent, and a + "
+                "slack == b in coupling= in place of a <= b. No owner can be the added agent."
             )

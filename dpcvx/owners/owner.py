@@ -306,8 +306,8 @@ def session_of(
     """
     if policy.ask and consent is None:
         raise ModelError(
-            "The policy says ask = true, and nobody is asked. Use dpcvx owner join, pass "
-            "consent=function, or write ask = false under [accept]."
+            "The policy says ask = true, but nobody can be prompted here. Use dpcvx owner join, "
+            "pass consent=function, or write ask = false under [accept]."
         )
     asked, identity = consent if policy.ask else None, _identity(policy)
     audit = AuditLog(OwnerFiles(policy.ledger).path("audit"))
@@ -316,7 +316,9 @@ def session_of(
 
 def _identity(policy: Policy) -> PartyIdentity:
     if policy.keys is None:
-        raise ModelError('The policy names no keys. Write keys = "keys", the folder with them.')
+        raise ModelError(
+            'The policy has no keys =. Write keys = "keys", the folder that holds the keys.'
+        )
     return PartyIdentity.of(policy.keys, policy.agent)
 
 

@@ -176,7 +176,8 @@ class _File:
         if not isinstance(methods, list) or not all(one_of(name, *METHODS) for name in methods):
             raise self._wrong(
                 "accept.methods",
-                f'is a list, such as ["ADMM"], of methods among {", ".join(METHODS)}',
+                'is no list of methods. Write a list such as ["ADMM"], of methods among '
+                f"{', '.join(METHODS)}",
             )
         epsilon, delta = (self._number(budget, key, "budget.") for key in ("epsilon", "delta"))
         if epsilon == 0:
@@ -220,7 +221,8 @@ class _File:
         shape = said.get("shape", [])
         if not isinstance(shape, list) or not all(is_int(n, 1) for n in shape):
             raise self._wrong(
-                f"{where}.shape", "is a list of whole numbers from 1 on, such as [39, 2]"
+                f"{where}.shape",
+                "is no list of whole numbers from 1 on. Write a list such as [39, 2]",
             )
         if ("within" in said) == ("rows" in said):
             raise self._wrong(
@@ -263,7 +265,9 @@ class _File:
 
     def _rows(self, rows: object, where: str) -> Mapping[str, Any]:
         if not isinstance(rows, Mapping):
-            raise self._wrong(f"{where}.rows", "is a table, such as { max_norm = 1.0 }")
+            raise self._wrong(
+                f"{where}.rows", "is no table. Write a table, such as { max_norm = 1.0 }"
+            )
         self._known(rows, _ROWS, f"{where}.rows.")
         if "max_norm" not in rows:
             raise self._missing("max_norm", f"{where}.rows.")
@@ -297,8 +301,8 @@ class _File:
         if not fingerprint:
             raise self._wrong(
                 "coordinator",
-                "is a fingerprint: sha256: and 64 digits from 0 to f. Write what this prints: "
-                "dpcvx keys fingerprint coordinator.crt",
+                "is no fingerprint, which has sha256: and 64 digits from 0 to f. Write the output "
+                "of: dpcvx keys fingerprint coordinator.crt",
             )
         return fingerprint
 
@@ -339,7 +343,7 @@ class _File:
         if not isinstance(table, Mapping):
             if key not in said:
                 raise self._missing(key)
-            raise self._wrong(f"[{key}]", f"is a table: write a line [{key}], and its keys below")
+            raise self._wrong(f"[{key}]", f"is no table. Write a line [{key}], with its keys below")
         return table
 
     def _text(self, said: Mapping[str, Any], key: str, where: str = "") -> str:
@@ -426,7 +430,7 @@ def _fault_of_script(error: BaseException, script: str) -> str:
     A model has no data, so the sentence may quote the error's message.
     """
     if isinstance(error, SyntaxError) and error.filename == script:
-        return f"It is no Python in line {error.lineno}: {error.msg}."
+        return f"Line {error.lineno} is not valid Python: {error.msg}."
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)

@@ -432,15 +432,15 @@ class Session:
         if begun and not path.exists():
             raise LedgerError(
                 f"The mask key '{path.name}' of this run is gone. Put the file back, or have the "
-                "coordinator begin a new run: the values in the ledger may have been sent under "
-                "that key, and other masks in their place would let them be compared."
+                "coordinator begin a new run. The values in the ledger may have been sent under "
+                "that key, and new masks would let the coordinator compare the values."
             )
         key_file = KeyFile(path, document_of(offer))
         if key_file.used and not begun:
             raise LedgerError(
-                f"Values were sent under the mask key '{path.name}' of this run, and the ledger "
-                "has no such run that is open. Have the coordinator begin a new run: other values "
-                "under the same masks would show how they differ."
+                f"Values were sent under the mask key '{path.name}' of this run, but the ledger "
+                "has no such open run. Have the coordinator begin a new run. Other values under "
+                "the same masks would show how they differ."
             )
         return Masker(self.policy.agent, key_file)
 

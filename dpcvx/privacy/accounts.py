@@ -141,11 +141,11 @@ class Account:
         shares = any(delta > 0 for _, delta in loss.stated)
         if shares and not total.exposed and noise_of(total) != Composition():
             raise PrivacyError(
-                f"The ledger of agent '{self.agent}' holds runs with noise, and this run's "
-                "privacy loss is known at one pair of epsilon and delta only. No proved rule "
-                "lets such a run share a delta with runs whose outputs were seen. Put such a "
-                "run first in its ledger. Or write order='fixed' if users come in random order, "
-                "or a larger violation_probability= if the noise is truncated."
+                f"The ledger of agent '{self.agent}' holds runs with noise, but this run's "
+                "privacy loss is known only at one pair of epsilon and delta. Put such a run "
+                "first in its ledger. Or write order='fixed' if users come in random order, or a "
+                "larger violation_probability= if the noise is truncated. No proved rule lets "
+                "such a run share a delta with earlier runs whose outputs were seen."
             )
 
     def _after(self, calibrated: Calibrated, count: int, each: int = 1) -> Composition:
@@ -280,9 +280,9 @@ class Account:
                 for account in (self, fresh)
             )
             raise PrivacyError(
-                f"The ledger of agent '{self.agent}' counts releases under the adjacency "
-                f"[{was}]; this plan has [{now}]. Losses under different adjacencies do not add "
-                "up: keep the adjacency of the first run."
+                f"The ledger of agent '{self.agent}' counts releases under the adjacency [{was}], "
+                f"but this plan has [{now}]. Keep the adjacency of the first run, or use another "
+                "ledger for other data. Privacy losses under different adjacencies do not add up."
             )
         if self.share != fresh.share:
             raise PrivacyError(

@@ -46,7 +46,7 @@ class Accounts(Mapping[str, Account]):
         if type(given) is not tuple or not all(isinstance(each, Account) for each in given):
             raise ModelError(
                 f"dp.Ledger({show(given)}) holds no accounts of agents. Write result.ledger, or "
-                "dp.Ledger.load('ledger.jsonl') for a file: runs make accounts."
+                "dp.Ledger.load('ledger.jsonl') for a file. Only runs make accounts."
             )
 
     def __repr__(self) -> str:
@@ -85,7 +85,10 @@ class Accounts(Mapping[str, Account]):
             If the key is not text.
         """
         if not isinstance(key, str):
-            raise ModelError(f"ledger[...] takes the name of an agent as text, got {show(key)}.")
+            raise ModelError(
+                f"ledger[...] takes the name of an agent as text, but got {show(key)}. Write "
+                "ledger['north'], for example."
+            )
         return self._by_name.get(key, default)
 
     @cached_property

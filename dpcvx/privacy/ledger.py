@@ -36,5 +36,8 @@ class Ledger(Accounts):
             If the file is not an intact ledger.
         """
         if not isinstance(path, (str, Path)):
-            raise ModelError(f"dp.Ledger.load({show(path)}) has no path: write the file's name.")
+            raise ModelError(
+                f"dp.Ledger.load({show(path)}) has no path. Write the name of a ledger file, such "
+                "as dp.Ledger.load('spent.jsonl')."
+            )
         return Ledger(load(path).accounts)

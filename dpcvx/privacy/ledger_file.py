@@ -91,9 +91,9 @@ class Journal:
         self._file: FileIO | None = None
         self._refusal = f"The ledger '{_short(self.path)}' is not open."
         self._unfinished = (
-            f"A line of the ledger '{_short(self.path)}' was not written to its end, so it takes "
-            "no further one and nothing more leaves. Call run again as before: the run goes on "
-            "where it stopped, and spends nothing twice."
+            f"The last line of the ledger '{_short(self.path)}' is incomplete, so the ledger "
+            "takes no further line and nothing more is released. Call run again as before. The "
+            "run resumes, and repeats no privacy loss."
         )
         with _in_words(self.path, "opened"):
             self._place = os.path.abspath(self.path)  # a run may change the working directory
@@ -226,8 +226,9 @@ class Journal:
         """Close the file in a forked process, since only the original process may write it."""
         self._turn = threading.RLock()  # a thread of the original process may have held it
         self._close(
-            f"This process was forked from one whose run has the ledger '{_short(self.path)}'. "
-            "Only that one writes it, so nothing leaves here. Start a run of its own here instead.",
+            "This process was forked from the process whose run uses the ledger "
+            f"'{_short(self.path)}'. Start a run of its own here instead. Only the other process "
+            "writes the ledger, so this one releases nothing.",
             unlock=False,
         )
 
@@ -368,10 +369,9 @@ class Journal:
             try:
                 if not self._in_place():
                     raise LedgerError(
-                        f"The ledger '{_short(self.path)}' was removed or replaced while a run "
-                        "has it, so the run could not record what it spends. The run ends here, "
-                        "and releases nothing more. Put the file back, or count the data as "
-                        "spent."
+                        f"The ledger '{_short(self.path)}' was removed or replaced during a run. "
+                        "Put the file back, or count the data as spent. The run could not record "
+                        "its privacy loss, so it ended and releases nothing more."
                     )
                 self._write(text, self._end)
                 os.fsync(self._file.fileno())
@@ -383,9 +383,9 @@ class Journal:
                 raise
             except OSError as error:
                 self._refusal = (
-                    f"The ledger '{_short(self.path)}' cannot be written: {_reason(error)}. "
-                    "Nothing more leaves. When that is mended, call run again as before: the run "
-                    "goes on where it stopped, and spends nothing twice."
+                    f"The ledger '{_short(self.path)}' cannot be written: {_reason(error)}. Mend "
+                    "that, and call run again as before. Nothing more is released until then; the "
+                    "run resumes, and repeats no privacy loss."
                 )
                 raise _Unwritten(self._refusal) from None
             if self._counts:
@@ -432,7 +432,8 @@ def _opened(path: str, mode: int) -> FileIO:
     try:
         if not stat.S_ISREG(os.fstat(number).st_mode):
             raise LedgerError(
-                f"'{_short(Path(path))}' is a device or a pipe, which keeps no ledger. Name a file."
+                f"'{_short(Path(path))}' is a device or a pipe, which cannot store a ledger. Name "
+                "a file."
             )
     except BaseException:
         file.close()
@@ -534,8 +535,8 @@ def finished(path: str | Path, fingerprint: str) -> Finished:
             f"plan.run(ledger={name!r})."
         )
     raise LedgerError(
-        f"The ledger '{name}' holds no run of this plan: problem, algorithm, mechanism and rounds "
-        "must be those of the run."
+        f"The ledger '{name}' holds no run of this plan. Pass the ledger of a run with the same "
+        "problem, algorithm, mechanism and rounds."
     )
 
 
@@ -552,7 +553,9 @@ def past_of(path: str | Path) -> Past:
         try:
             chain = _settled(path)
         except FileNotFoundError:
-            raise LedgerError(f"There is no ledger '{_short(path)}'.") from None
+            raise LedgerError(
+                f"There is no ledger '{_short(path)}'. Name an existing ledger file."
+            ) from None
     return Past(_short(path), chain.lines)
 
 

@@ -89,13 +89,14 @@ class Encoding:
         mantissa, exponent = math.frexp(self.resolution)
         if mantissa != 0.5:
             raise ModelError(
-                f"resolution must be a power of two, got {show(self.resolution)}: other numbers "
-                f"would be rounded more than once. Write 2.0**{exponent - 1}, the next finer one."
+                f"resolution must be a power of two, but is {show(self.resolution)}. Write "
+                f"2.0**{exponent - 1}, the next finer one. Other numbers would be rounded more "
+                "than once."
             )
         if self.resolution > self.limit:
             raise ModelError(
-                f"resolution={self.resolution:g} is coarser than the limit of {self.limit:g}: "
-                "values would be rounded to nothing. Write a finer one."
+                f"resolution={self.resolution:g} is coarser than the limit of {self.limit:g}. "
+                "Write a finer resolution. Values would be rounded to zero."
             )
         if self.parties * self.steps >= _HALF:
             least = Fraction(self.limit) * self.parties / _HALF
@@ -134,15 +135,15 @@ class Encoding:
         array = _numbers(values)
         if array is None:  # raised here, without the exception that would show values
             raise DataError(
-                "Values to be shared are not an array of real numbers (they are not shown). "
-                "Nothing was shared: only sums of real numbers can be formed."
+                "Values to be shared are not an array of real numbers (they are not shown). Pass "
+                "an array of real numbers. Only sums of these can be formed, so nothing was "
+                "shared."
             )
         if not (np.abs(array) <= self.limit).all():  # refuses NaN as well
             raise DataError(
-                "Values to be shared must be numbers of absolute value at most "
-                f"limit={self.limit:g} (they are not shown). Nothing was shared: the sum of larger "
-                "ones could wrap around. Declare a larger limit, or write "
-                f"numpy.clip(values, {-self.limit:g}, {self.limit:g})."
+                f"Values to be shared exceed limit={self.limit:g} in absolute value (they are not "
+                f"shown). Declare a larger limit, or write numpy.clip(values, {-self.limit:g}, "
+                f"{self.limit:g}). Their sum could wrap around, so nothing was shared."
             )
         with np.errstate(under="ignore"):  # values far below the resolution
             nearest = np.rint(array / self.resolution)
@@ -243,7 +244,7 @@ def split(encoded: Words, parties: int, source: Randomness | None = None) -> Wor
     """
     if not is_int(parties, 2):
         raise ModelError(
-            f"parties={show(parties)} must be a whole number of at least 2: a single share is the "
+            f"parties={show(parties)} must be a whole number of at least 2. A single share is the "
             "value itself."
         )
     value = _words(encoded, "The value to be split")
@@ -329,8 +330,8 @@ class SecretSum:
             )
         if self.encoding.parties < n:
             raise ModelError(
-                f"The encoding keeps sums of {self.encoding.parties} values from wrapping around, "
-                f"and there are {n} agents: write parties={n}."
+                f"The encoding has {self.encoding.parties} parties, but there are {n} agents. "
+                f"Write parties={n}. Only then does the encoding keep sums from wrapping around."
             )
 
     def shares(
@@ -356,8 +357,9 @@ class SecretSum:
         encoded = self.encoding.encode(values)
         if encoded.shape != self.shape:
             raise DataError(
-                f"The values of agent '{sender}' have the shape {encoded.shape}, and arrays of "
-                f"shape {self.shape} are added up. Nothing was shared."
+                f"The values of agent '{sender}' have the shape {encoded.shape}, but shape "
+                f"{self.shape} is expected. Pass arrays of one shape for all agents. Nothing was "
+                "shared."
             )
         parts = split(encoded, len(self.agents), source)
         return tuple(
@@ -379,8 +381,8 @@ class SecretSum:
         if astray:
             raise ModelError(
                 f"Agent '{receiver}' got the share of agent '{astray[0].sender}' for agent "
-                f"'{astray[0].receiver}'. With both that one and its own, it would know more than "
-                "it may: deliver shares to their receivers only."
+                f"'{astray[0].receiver}'. Deliver shares to their receivers only. With both "
+                "shares, the agent would know more than it may."
             )
         return Partial(
             receiver, self.round, combine(self._complete(shares, "share", f" for '{receiver}'"))

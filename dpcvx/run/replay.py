@@ -224,8 +224,9 @@ def _transcript(plan: Terms, path: str | Path) -> tuple[Terms, Transcript]:
     """Return a plan's last ended run in a ledger file, and the plan with that run's numbers."""
     if not plan.noisy:
         raise PrivacyError(
-            "Ledger files keep the values of runs with noise only, and this plan has none. Use "
-            "plan.run(record=True) and its transcript."
+            "This plan has no noise, so no ledger file holds its values. Use "
+            "plan.run(record=True) and its transcript. Ledger files keep the values of runs with "
+            "noise only."
         )
     plan = computed_by(plan, past_of(path).finished)
     past = finished(path, plan.fingerprint)

@@ -180,8 +180,8 @@ def audit(
     if isinstance(target, Terms):
         if target.price is None:
             raise PrivacyError(
-                "A plan without noise claims no epsilon, so there is nothing to audit. Plan "
-                "with epsilon=."
+                "A plan without noise claims no epsilon. Plan with epsilon=. Otherwise there is "
+                "nothing to audit."
             )
         delta = target.price.delta if delta is None else delta
         check_delta(delta)

@@ -248,7 +248,7 @@ MISTAKES = {
     "coordinate model.py --timeout nan": "argument --timeout: 'nan' is no positive number",
     "owner join owner.toml --connect h:1": "argument --connect: The address 'h:1' is no",
     "owner join owner.toml --connect wss://h:1 --seed -1": "argument --seed: '-1' is no whole",
-    "keys authority empty": "'empty' is a file, and a folder is needed.",
+    "keys authority empty": "'empty' is a file, but a folder is needed.",
     "keys revoke keys keys/coordinator.crt": "The folder 'keys' is no authority",
     "keys sign none keys/coordinator.csr": "The folder 'none' of the authority does not exist.",
     "keys fingerprint keys/coordinator.key": "'coordinator.key' is no certificate",

@@ -20,8 +20,8 @@ CASES = {
     "quotes": (b'1,2\n3,"7312.5"\n', "line 2, column 2: quotes"),
     "missing": (b"1,2\n7312.5,\n", "line 2, column 2: a missing cell"),
     "first missing": (b"1,2\n,7312.5\n", "line 2, column 1: a missing cell"),
-    "short": (b"1,2\n3,4\n7312.5\n", "line 3: 1 number, where 2 are due"),
-    "long": (b"1,2\n3,4,7312.5\n", "line 2: 3 numbers, where 2 are due"),
+    "short": (b"1,2\n3,4\n7312.5\n", "line 3: the line has 1 number, but 2 are expected"),
+    "long": (b"1,2\n3,4,7312.5\n", "line 2: the line has 3 numbers, but 2 are expected"),
     "text": (b"1,2\n3,Qz7312.5\n", "line 2, column 2: no number"),
     "nan": (b"1,2\nnan,7312.5\n", "line 2, column 1: no finite number"),
     "infinite": (b"1,2\r\n7312.5,inf\r\n", "line 2, column 2: no finite number"),
@@ -59,12 +59,12 @@ def test_columns_come_by_their_names(tmp_path):
     assert read_csv(path, 2, columns).tolist() == [[1, 2, 3], [4, 5, 6]]
     for other, said in (
         (["age", "bp", "weight"], "no column is called 'weight'"),
-        (["age", "bp"], "the header has 3 names, and columns = in the policy has 2"),
+        (["age", "bp"], "the header has 3 names, but columns = in the policy has 2"),
     ):
         with pytest.raises(FileError, match=said):
             read_csv(path, 2, other)
     path.write_text("bp,age\n2,1\n5\n")
-    with pytest.raises(FileError, match="line 3: 1 number, where 2 are due"):
+    with pytest.raises(FileError, match="line 3: the line has 1 number, but 2 are expected"):
         read_csv(path, 2, ["age", "bp"])
     path.write_text("2,1\n5,4\n")
     with pytest.raises(FileError, match="line 1: no column is called 'age'"):

@@ -97,7 +97,7 @@ def no_list(place):
 
 FAULTS = {
     swapped: "'north.crt' is not the certificate of the key 'north.key'",
-    renamed: "'north.crt' is the certificate of 'zone 1', and it should be that of 'north'",
+    renamed: "'north.crt' is the certificate of 'zone 1', but 'north' is expected",
     foreign: "was not signed by the authority of 'ca.crt'",
     readable: r"mode 0644\). Run: chmod 600 north.key",
     a_folder: "'north.key' cannot be read: is a directory. It is a folder",

@@ -297,10 +297,10 @@ def test_data_and_local_values_are_in_no_file_of_the_other_side(tmp_path):
 
 def test_addresses_and_keys_that_are_none_are_refused(folders, tmp_path):
     for address in ("localhost:8443", "ws://localhost:8443", "https://a", "wss://", "wss://a:b"):
-        with pytest.raises(dp.ModelError, match=r"is no coordinator's address\. Write wss://"):
+        with pytest.raises(dp.ModelError, match=r"is no address of a coordinator\. Write wss://"):
             dp.Owner(folders / "north" / "owner.toml").join(address, timeout=0.1)
     for address in ("wss://localhost", "wss://localhost:", "wss://localhost:0", "wss://[::1]"):
-        with pytest.raises(dp.ModelError, match=r"has no port\. Append the one"):
+        with pytest.raises(dp.ModelError, match=r"has no port\. Append the port"):
             dp.Owner(folders / "north" / "owner.toml").join(address, timeout=0.1)
     with pytest.raises(dp.ModelError, match="must be text"):
         dp.RemoteOwners(8443, keys=folders / "coordinator" / "keys")

@@ -128,7 +128,7 @@ def test_sums_of_more_than_a_hundred_thousand_components_are_taken():
 
 def test_nobody_is_waited_for_who_cannot_be():
     said = refused(factories())
-    assert "inequality" in said and "No owner can be that agent" in said
+    assert "inequality" in said and "No owner can be the added agent" in said
     # What it says to write is a variable of the inequality's shape, with which the plan runs.
     written = re.search(r"slack = cp\.Variable\((\d+)\), slack >= 0 among", said)
     slack = cp.Variable(int(written.group(1)))

@@ -148,7 +148,7 @@ def test_vectors_are_columns_or_rows(place, tmp_path, shape, given):
             lambda t: t + DATA.replace("0.01", "-1"),
             r"declaration of data. within = -1 must .*[^.]\.$",
         ),
-        (lambda t: t + DATA.replace("within = 0.01", "rows = 1"), "rows is a table"),
+        (lambda t: t + DATA.replace("within = 0.01", "rows = 1"), "rows is no table"),
         (lambda t: t + DATA.replace("within = 0.01", "rows = {}"), "rows.max_norm is missing"),
         (lambda t: t + DATA + 'people = "p.csv"\n', "has people, and rows without a limit"),
         (lambda t: t + DATA.replace(".csv", ".xls"), "end in .csv or .npy"),
@@ -168,10 +168,10 @@ def test_a_file_that_is_missing_is_named(tmp_path):
 
 def test_owners_that_ask_need_somebody_to_ask(place, tmp_path):
     owner = dp.Owner(place(GOOD))
-    with pytest.raises(dp.ModelError, match="names no keys"):
+    with pytest.raises(dp.ModelError, match="has no keys ="):
         owner.join("wss://localhost:1", consent=lambda agreed: True)
     owner = dp.Owner(place(GOOD.replace("[budget]", 'keys = "keys"\n[budget]')))
-    with pytest.raises(dp.ModelError, match="nobody is asked"):
+    with pytest.raises(dp.ModelError, match="nobody can be prompted"):
         owner.join("wss://localhost:1")
 
 
@@ -229,7 +229,7 @@ def test_a_function_of_data_that_does_not_exist_is_named(place, tmp_path):
 
 
 MODELS = {
-    "x = = 3": "It is no Python in line 2: invalid syntax",
+    "x = = 3": "Line 2 is not valid Python: invalid syntax",
     "def f():\n    return 1 / 0\nf()": "Line 3 raises ZeroDivisionError: division by zero",
     "import dpcvx as dp\ndp.Within(-1)": "Line 3 is refused: dp.Within",
     "raise SystemExit(3)": "Line 2 raises SystemExit: 3",

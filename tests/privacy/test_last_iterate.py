@@ -515,7 +515,7 @@ MISSPELT = {
     ),
     "contraction, linear g": (
         lambda: planned(model(2, public=boxed), step="contraction"),
-        r"step='contraction'\) needs strongly convex.*Add a multiple of cp.sum_squares.*leave out step=",
+        r"step='contraction'\) needs strongly convex.*multiple of cp.sum_squares.*leave out step=",
     ),
     "contraction, conic g": (
         lambda: planned(model(2, public=largest_entry), step="contraction"),

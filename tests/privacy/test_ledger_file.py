@@ -348,7 +348,9 @@ def test_what_was_perhaps_not_forced_to_disk_is_not_written_behind(path, monkeyp
             patch.setattr(os, "fsync", fails)
             with pytest.raises((dp.LedgerError, KeyboardInterrupt)):
                 journal.charge(["a"], entry(1))
-        with pytest.raises(dp.LedgerError, match="nothing more leaves|Nothing more leaves"):
+        with pytest.raises(
+            dp.LedgerError, match="nothing more is released|Nothing more is released"
+        ):
             journal.release(["a"], (1, 1), np.ones((1, 2)))
     with Journal(path) as journal:
         assert journal.interrupted.charged == {"a": [entry(1)]}
@@ -995,7 +997,7 @@ def test_a_forked_process_writes_nothing(path):
                 lambda: journal.release(["b"], (1, 1), np.ones((1, 2))),
                 lambda: journal.end("completed", 1),
             ):
-                with pytest.raises(dp.LedgerError, match="forked from one whose run has"):
+                with pytest.raises(dp.LedgerError, match="forked from the process whose run uses"):
                     call()
             with pytest.raises(dp.LedgerError, match="in use"):
                 Journal(path).__enter__()

@@ -338,7 +338,7 @@ def test_the_encoding_must_be_for_as_many_agents():
 
 
 def test_splitting_checks_its_arguments():
-    with pytest.raises(dp.ModelError, match="a single share is the value"):
+    with pytest.raises(dp.ModelError, match="A single share is the value"):
         split(np.zeros(2, np.uint64), 1)
     with pytest.raises(dp.ModelError, match="must be an array of uint64"):
         split(np.zeros(2), 3)

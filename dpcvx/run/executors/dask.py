@@ -74,8 +74,8 @@ class Dask:
         workers = sorted(self._addresses())
         if not workers:
             raise ModelError(
-                "The Dask cluster has no workers, so nobody could take the agents. Start some, and "
-                "wait for them with client.wait_for_workers(2)."
+                "The Dask cluster has no workers. Start some, and wait for them with "
+                "client.wait_for_workers(2). Nobody could compute for the agents."
             )
         self._calls = self._round = 0
         facts = {"workers": min(len(workers), len(factories)), "members": len(factories)}

@@ -57,8 +57,8 @@ class Processes:
         check_argument("dp.Processes", "workers", workers, optional(count()))
         if "fork" not in multiprocessing.get_all_start_methods():
             raise ModelError(
-                "dp.Processes needs to fork, which this platform cannot; compiled problems and "
-                "data do not travel to new processes otherwise. Use dp.Threads()."
+                "dp.Processes needs to fork, which this platform cannot do. Use dp.Threads(). "
+                "Without a fork, compiled problems and data do not reach new processes."
             )
         self._count = available_cores() if workers is None else int(workers)
         self._workers: list[_Worker] = []
