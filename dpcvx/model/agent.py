@@ -352,8 +352,8 @@ def _pairs(column: Any, line: Any, used: Sequence[Private], n: int, label: str) 
     )
     return ModelError(
         f"Agent '{label}' combines terms of shapes {column.shape} and {line.shape} entry by "
-        f"entry, with private '{name}' in them. The terms broadcast to shape ({n}, {n}), so every "
-        f"entry of one term meets all {n} entries of the other. {fix}. If all pairs are meant, "
+        f"entry, with private '{name}' in them. The terms broadcast to shape ({n}, {n}). {fix}. "
+        f"Every entry of one term would meet all {n} entries of the other. If all pairs are meant, "
         f"write cp.outer(a.flatten(order='F'), np.ones({n})) in place of a column a."
     )
 

@@ -144,8 +144,8 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
     elif request.release == "each_step":
         raise PrivacyError(
             f"{what} contains private data, but this plan does not release the data once. Write "
-            "release='once', or leave out release=. dpcvx keeps such constraints only for data "
-            "that are released once."
+            "release='once', or leave out release=. dpcvx keeps such constraints only if the data "
+            "are released once."
         )
     elif violation == 0 and (delta is None or (finite(delta) and delta == 0)):
         raise PrivacyError(

@@ -203,7 +203,7 @@ def by_name(
     values = pairs(given)
     if values is None:
         raise ModelError(
-            f"{argument}= is {show(given)}, which is no mapping. Write a dict, such as "
+            f"{argument}= is {show(given)}, which cannot be read. Write a dict, such as "
             f"{argument}={{'north': ...}}."
         )
     named: dict[str, T] = {}

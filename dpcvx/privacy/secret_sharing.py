@@ -141,9 +141,10 @@ class Encoding:
             )
         if not (np.abs(array) <= self.limit).all():  # refuses NaN as well
             raise DataError(
-                f"Values to be shared exceed limit={self.limit:g} in absolute value (they are not "
-                f"shown). Declare a larger limit, or write numpy.clip(values, {-self.limit:g}, "
-                f"{self.limit:g}). Their sum could wrap around, so nothing was shared."
+                f"Values to be shared are not all of absolute value at most limit={self.limit:g} "
+                f"(they are not shown). Declare a larger limit, or write numpy.clip(values, "
+                f"{-self.limit:g}, {self.limit:g}). Their sum could wrap around, so nothing was "
+                "shared."
             )
         with np.errstate(under="ignore"):  # values far below the resolution
             nearest = np.rint(array / self.resolution)

@@ -36,7 +36,7 @@ from .worker import Reply, Report, make_worker, total_of
 
 Array = NDArray[np.float64]
 _UNNAMED = (
-    "A run with secret draws failed, and its whole privacy loss counts. Run the plan on made-up "
+    "A run with secret draws failed, and its privacy loss counts in full. Run the plan on made-up "
     "data without draws='secret' to see the error. The error stays hidden here, because it could "
     "tell which user was drawn."
 )

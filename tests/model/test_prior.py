@@ -238,7 +238,7 @@ def test_expectations_are_refused_where_they_are_of_no_use():
     expected = {"load": dp.Prior(1.0)}
     with pytest.raises(dp.ModelError, match="in each step"):
         planned(problem, prior=expected, release="each_step")
-    with pytest.raises(dp.ModelError, match="this plan has none"):
+    with pytest.raises(dp.ModelError, match="no effect on a plan without noise"):
         problem.plan(mechanism=None, prior=expected)
 
 

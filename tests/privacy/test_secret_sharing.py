@@ -133,7 +133,7 @@ def test_encodings_are_checked(change, match):
     ids=["high", "low", "nan", "inf", "text", "ragged", "complex", "int"],
 )
 def test_values_out_of_range_are_refused_and_not_shown(bad):
-    with pytest.raises(dp.DataError, match="not shown.*Nothing was shared") as caught:
+    with pytest.raises(dp.DataError, match="not shown.*nothing was shared") as caught:
         Encoding(100.0, GRID, 3).encode(bad)
     assert "31415" not in str(caught.value)
     assert caught.value.__cause__ is None and caught.value.__context__ is None
@@ -333,7 +333,7 @@ def test_two_agents_have_nothing_to_hide_from_each_other(agents):
 
 
 def test_the_encoding_must_be_for_as_many_agents():
-    with pytest.raises(dp.ModelError, match="write parties=4"):
+    with pytest.raises(dp.ModelError, match="Write parties=4"):
         SecretSum(NAMES, Encoding(1.0, GRID, 3))
 
 
