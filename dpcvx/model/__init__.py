@@ -1,1 +1,1 @@
-"""Compiled declarations of users: agents, private data, layout, normal forms, curvature."""
+"""Compilation of users' declarations: agents, private data, normal forms of objectives."""

@@ -57,7 +57,7 @@ _CHANGE, _LABEL = choice("replace_one", "add_or_remove_one"), optional(TEXT)
 
 
 def _store_norm(declared: Within | Rows) -> None:
-    """Store the declared norm as a number or "entry": the text "inf" becomes infinity."""
+    """Store the norm of an adjacency as a number or "entry": the text "inf" becomes infinity."""
     store_python_numbers(declared, "norm")
     if isinstance(declared.norm, str) and declared.norm == "inf":
         object.__setattr__(declared, "norm", math.inf)
@@ -96,7 +96,7 @@ class Within:
             )
 
     def allows(self, first: NDArray[np.float64], second: NDArray[np.float64]) -> bool:
-        """Return whether two data sets are neighbors, up to rounding."""
+        """Return whether two data sets are neighbors under this relation, up to rounding."""
         change = first - second
         if self.norm == "entry" and np.count_nonzero(change) > 1:
             return False
@@ -109,7 +109,7 @@ class Within:
 
     @property
     def in_full(self) -> str:
-        """Text with every digit: two adjacencies with equal texts are equal."""
+        """Return the adjacency as text with every digit, equal only for equal adjacencies."""
         return self._said(repr(self.radius))
 
     def _said(self, radius: str) -> str:
@@ -122,9 +122,10 @@ class Within:
 @frameless
 @dataclass(frozen=True)
 class MirroredWithin(Within):
-    """`Within` for symmetric matrices: an entry and its mirror image count as one entry.
+    """Neighboring relation `Within` of symmetric matrices: mirror images count as one entry.
 
-    The norms 1, 2 and "inf" are norms of the whole difference, with both triangles.
+    An entry and its mirror image change together. The norms 1, 2 and "inf" are norms of the whole
+    difference, with both triangles.
     """
 
     def allows(self, first: NDArray[np.float64], second: NDArray[np.float64]) -> bool:
@@ -135,7 +136,7 @@ class MirroredWithin(Within):
 
     @property
     def mirror(self) -> float:
-        """Return the weight in the norm of an entry off the diagonal, relative to one on it."""
+        """Return the weight in the norm of an off-diagonal entry, relative to a diagonal one."""
         return {1: 2.0, 2: math.sqrt(2)}.get(self.norm, 1.0)  # type: ignore[call-overload]
 
     def _said(self, radius: str) -> str:
@@ -147,7 +148,7 @@ class MirroredWithin(Within):
 @frameless
 @dataclass(frozen=True)
 class ComplexWithin(Within):
-    """`Within` for complex numbers: every norm is a norm of the vector of moduli.
+    """Neighboring relation `Within` of complex data: every norm is a norm of the moduli.
 
     In a Hermitian matrix, an entry and its conjugate count as one entry and change together. The
     norms 1, 2 and "inf" are norms of the whole difference, with both triangles.
@@ -156,18 +157,20 @@ class ComplexWithin(Within):
     hermitian: bool = False
 
     def allows(self, first: NDArray[Any], second: NDArray[Any]) -> bool:
-        """Return whether two data sets are neighbors, up to rounding."""
+        """Return whether two complex data sets are neighbors, up to rounding."""
         if self.hermitian and self.norm == "entry":
             first, second = np.triu(first), np.triu(second)
         return super().allows(first, second)
 
     @property
     def mirror(self) -> float:
-        """Return the weight in the norm of an entry off the diagonal, relative to one on it."""
+        """Return the weight in the norm of an off-diagonal entry, relative to a diagonal one."""
         return {1: 2.0, 2: math.sqrt(2)}.get(self.norm, 1.0)  # type: ignore[call-overload]
 
     def reach(self, real: int, pairs: int, p: int) -> float:
-        """Return the largest lp norm of a change, with real and imaginary parts as entries.
+        """Return the largest lp norm of the difference of two neighbors, as real numbers.
+
+        The real and the imaginary part of a number are two entries.
 
         Parameters
         ----------
@@ -257,39 +260,39 @@ class Rows:
 
     @property
     def order(self) -> float:
-        """The norm as a number: 1, 2 or infinity."""
+        """Norm of the rows as a number: 1, 2 or infinity."""
         return float(self.norm)
 
     @property
     def label(self) -> str:
-        """Return the label of a row's unit, "record" if omitted."""
+        """Return the label of the unit that a row describes, "record" if omitted."""
         return "record" if self.records is None else self.records
 
     @property
     def radius(self) -> float:
-        """Largest norm of a row's change."""
+        """Largest norm of the change of one row."""
         return 2 * self.max_norm if self.relation == "replace_one" else self.max_norm
 
     def moved_rows(self, rows: int) -> int:
-        """Return the largest number of rows, out of `rows`, that one change moves."""
+        """Return the largest number of rows, out of `rows`, that differ between neighbors."""
         if self.max_rows_per_person == "all":
             return rows
         return min(rows, self.max_rows_per_person or 1)
 
     @property
     def row_limit(self) -> int | None:
-        """Largest number of rows used per person; None if the data need no identifiers."""
+        """Largest number of rows used per person; None if the data need no person identifiers."""
         return None if self.max_rows_per_person == "all" else self.max_rows_per_person
 
     def stretch(self, p: int, entries: NDArray[np.intp] | int) -> NDArray[np.float64]:
-        """Return the largest lp norm of a row of `entries` numbers with norm 1 in `self.norm`."""
+        """Return the largest lp norm of a row of `entries` numbers whose `self.norm` is 1."""
         power = max(0.0, 1 / p - 1 / self.order)
         return np.asarray(np.maximum(entries, 1) ** power, dtype=np.float64)
 
     def too_long(self, rows: Data) -> NDArray[np.bool_]:
         """Return, for each row, whether its norm exceeds `max_norm` by more than rounding.
 
-        The sensitivity covers the rounding.
+        Derived sensitivities cover the rounding.
         """
         if not isinstance(rows, np.ndarray):
             peak, norms = sparse_row_norms(rows, self.order)
@@ -306,7 +309,10 @@ class Rows:
         return long
 
     def enforced(self, rows: Data) -> Data | None:
-        """Return the rows with all norms within the bound; None if clipping is needed and off."""
+        """Return the rows with norms of at most `max_norm`, clipped if declared.
+
+        The result is None if a row is too long and `clip_rows` is off.
+        """
         long = self.too_long(rows)
         if not long.any():
             return rows
@@ -323,7 +329,10 @@ class Rows:
         return np.where(long[:, None], clipped, rows)
 
     def _norms(self, rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return row norms as two factors that do not overflow; both are 1 for rows of zeros."""
+        """Return the norm of each row as two factors whose product might overflow.
+
+        Both factors are 1 for rows of zeros.
+        """
         peak = np.abs(rows).max(axis=1, initial=0.0)
         peak = np.where(peak > 0, peak, 1.0)
         norms = np.linalg.norm(rows / peak[:, None], self.order, axis=1)
@@ -347,7 +356,7 @@ class Rows:
         return sparse
 
     def allows(self, first: NDArray[np.float64], second: NDArray[np.float64]) -> bool:
-        """Return whether two data sets within the bound are neighbors.
+        """Return whether two data sets of rows within the norm bound are neighbors.
 
         All rows that differ are assumed to belong to one person.
         """
@@ -362,7 +371,7 @@ class Rows:
 
     @property
     def in_full(self) -> str:
-        """Text with every digit: two adjacencies with equal texts are equal."""
+        """Return the adjacency as text with every digit, equal only for equal adjacencies."""
         return self._said(repr(self.max_norm))
 
     def _said(self, bound: str) -> str:
@@ -376,7 +385,7 @@ class Rows:
 
     @property
     def row(self) -> str:
-        """Return the bound on a row's norm as text."""
+        """Return text on the bound of a row's norm, for messages."""
         return self._row(f"{self.max_norm:g}")
 
     def _row(self, bound: str) -> str:
@@ -429,12 +438,12 @@ class ByPerson:
 
 
 def parts_of(held: object) -> tuple[object, object]:
-    """Return the values of data, and the identifiers of persons or None."""
+    """Return the values of passed data, and the identifiers of persons, or None without any."""
     return (held._values, held._people) if isinstance(held, ByPerson) else (held, None)
 
 
 def codes_of(people: object) -> Codes | str:
-    """Return, for each row, the index of its person's first row; or text on faulty identifiers."""
+    """Return, for each row, the index of its person's first row; or why identifiers are faulty."""
     if np.ma.is_masked(people):
         return _MISSING
     held = people if isinstance(people, (list, tuple)) else np.asarray(people)
@@ -471,7 +480,7 @@ def _is_missing(person: object) -> bool:
 
 
 def first_rows(codes: Codes, most: int) -> NDArray[np.bool_]:
-    """Return whether each row is among the first `most` rows of its person."""
+    """Return, for each row, whether it is among the first `most` rows of its person."""
     order = np.argsort(codes, kind="stable")
     sorted_codes = codes[order]
     starts = np.searchsorted(sorted_codes, sorted_codes)

@@ -1,4 +1,4 @@
-"""Agents as users declare them, and keys that tell which agents compile to equal forms."""
+"""Agents as users declare them, and keys that are equal if agents compile to equal forms."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Agent:
 
     @property
     def variables(self) -> list[cp.Variable]:
-        """Variables in the order of the layout."""
+        """Variables of the agent, in the order of its vector x."""
         by_id = {v.id: v for v in self.objective.variables()}
         for constraint in self.constraints:
             by_id.update({v.id: v for v in constraint.variables()})
@@ -173,22 +173,22 @@ class Agent:
 
     @property
     def limits(self) -> list[tuple[int, cp.Constraint]]:
-        """The constraints with private data, with their positions."""
+        """Constraints of the agent with private data, with their positions in the list."""
         return [(k, c) for k, c in enumerate(self.constraints) if private_in(c)]
 
     @property
     def public_constraints(self) -> list[cp.Constraint]:
-        """The constraints without private data."""
+        """Constraints of the agent without private data."""
         return [c for c in self.constraints if not private_in(c)]
 
     @property
     def cost(self) -> cp.Expression:
-        """Objective in one spelling (`posed`), as an expression to be minimized."""
+        """Objective as an expression to be minimized, with equal functions written equally."""
         posed: Any = self.posed
         return posed.args[0] if isinstance(posed, cp.Minimize) else -posed.args[0]
 
     def specs(self, name: str) -> dict[Private, PrivateSpec]:
-        """Return the public description of every private object, those of ``recourse=`` last.
+        """Return the public description of each private object; objects in ``recourse=`` come last.
 
         Parameters
         ----------
@@ -199,12 +199,15 @@ class Agent:
         return dict(zip((*self.private, *self.kept), named, strict=True))
 
     def is_dcp(self) -> bool:
-        """Return whether objective and constraints follow cvxpy's convexity rules."""
+        """Return whether the agent's objective and constraints follow cvxpy's convexity rules."""
         return self.posed.is_dcp() and all(c.is_dcp() for c in self.constraints)
 
 
 def _posed(objective: Any) -> cp.Minimize | cp.Maximize:
-    """Return an objective rewritten by `spellings.plain`; the original if only that is DCP."""
+    """Return an objective rewritten so that equal functions have equal trees.
+
+    See `spellings.plain`. The result is the original if only the original is DCP.
+    """
     if is_complex(objective):  # u^2 is not |u|^2 for a complex number u
         return objective
     expression = spellings.plain(objective.args[0])
@@ -215,7 +218,10 @@ def _posed(objective: Any) -> cp.Minimize | cp.Maximize:
 
 
 def _constraints(given: object, where: str, label: str) -> tuple[cp.Constraint, ...]:
-    """Return the constraints of an agent's list; `where` and `label` describe it in messages."""
+    """Return the constraints of a list that a user passed, after checks of their types.
+
+    `where` and `label` describe the list and the agent in messages.
+    """
     single = isinstance(given, (cp.Constraint, str))
     if single or not isinstance(given, Iterable):
         raise ModelError(
@@ -278,12 +284,12 @@ def _check_own(constraints: Sequence[cp.Constraint], label: str) -> None:
 
 
 def is_complex(tree: Tree) -> bool:
-    """Return whether a tree has complex numbers, variables or data."""
+    """Return whether a cvxpy tree has complex constants, variables or data."""
     return any(leaf.is_complex() for leaf in (*leaves_of(tree), *tree.variables()))
 
 
 def require_real(tree: Tree, what: str) -> None:
-    """Raise an error if a tree whose gradient is needed uses complex numbers.
+    """Raise an error if a cvxpy tree uses complex numbers but its gradient is needed.
 
     Parameters
     ----------
@@ -324,7 +330,7 @@ def _check_pairs(tree: Tree, label: str) -> None:
 
 
 def _check_indicator(objective: cp.Minimize | cp.Maximize, label: str) -> None:
-    """Refuse ``cp.transforms.indicator``, whose constraints cvxpy does not copy with it."""
+    """Refuse ``cp.transforms.indicator`` in an objective: cvxpy does not copy its constraints."""
     for node in nodes_of(objective):
         if isinstance(node, indicator):
             raise ModelError(
@@ -359,7 +365,7 @@ def _pairs(column: Any, line: Any, used: Sequence[Private], n: int, label: str) 
 
 
 def _check_variable(variable: cp.Variable, label: str) -> None:
-    """Refuse private data in bounds of a variable."""
+    """Refuse private data in the bounds of a variable of the agent with this label."""
     for bound in variable.attributes.get("bounds") or ():
         if isinstance(bound, cp.Expression):
             require_public(
@@ -376,7 +382,7 @@ def private_in(tree: Tree) -> tuple[Private, ...]:
 
 
 def require_listed(tree: Tree, where: str) -> None:
-    """Refuse whole problems, and atoms with parameters that cvxpy does not list.
+    """Refuse whole cvxpy problems, and atoms with parameters that cvxpy does not list.
 
     dpcvx would miss private data there.
 
@@ -432,7 +438,7 @@ def require_public(parameters: Iterable[cp.Parameter], what: str, remedy: str) -
 
 
 def not_dcp(agent: Agent) -> str:
-    """Return text on why an objective is not DCP, from public signs and shapes alone."""
+    """Return why an agent's objective is not DCP, from public signs and shapes alone."""
     objective = agent.posed
     expression: Any = objective.args[0]
     if expression.is_dcp():
@@ -454,7 +460,7 @@ def not_dcp(agent: Agent) -> str:
 
 
 def leaves_of(tree: Tree) -> list[Any]:
-    """Return the constants and parameters of an objective or a constraint."""
+    """Return the constants and parameters in an objective or a constraint."""
     return [*tree.constants(), *tree.parameters()]
 
 
@@ -464,15 +470,15 @@ def _is_set(attribute: object) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """Model of an agent as its user wrote it, with positions in the vector w of shared entries.
+    """Agent as its user declared it, with the positions of its shared entries.
 
     Attributes
     ----------
     name : str
     agent : Agent
     slot : mapping of int to ndarray of int
-        Positions of a variable's entries in the vector w of all shared entries, by cvxpy id of the
-        variable; -1 for entries that are not shared.
+        Positions of a variable's entries in the vector w of all entries that agents share, by cvxpy
+        id of the variable; -1 for entries that are not shared.
     start : mapping of int to ndarray
         Initial values of variables, by cvxpy id, if given.
     """
@@ -484,13 +490,13 @@ class Model:
 
     @cached_property
     def where(self) -> Index:
-        """Positions of the agent's components in the shared vector w; -1 for local components."""
+        """Positions of the agent's components in the shared vector w; -1 if not shared."""
         pieces = self.agent.layout.pieces
         return np.concatenate([self.slot[p.variable][p.entries] for p in pieces])
 
     @cached_property
     def written(self) -> bytes | None:
-        """Digest of objective and constraints without names; None if a part has no digest."""
+        """Digest of the agent's objective and constraints, without names; None if there is none."""
         pieces = self.agent.layout.pieces
         places = {piece.variable: f"x{k}" for k, piece in enumerate(pieces)}
         places |= {p.id: f"d{k}" for k, p in enumerate(self.agent.private)}
@@ -501,7 +507,7 @@ class Model:
 
     @property
     def set_key(self) -> Hashable | None:
-        """Key that is equal only for agents with equal public sets; None if unknown."""
+        """Key that is equal only for agents with equal public constraint sets; None if unknown."""
         pieces = self.agent.layout.pieces
         places = {piece.variable: f"x{k}" for k, piece in enumerate(pieces)}
         trees = list(self.agent.public_constraints), list(self.agent.variables)
@@ -518,7 +524,7 @@ class Model:
 
     @property
     def key(self) -> Hashable | None:
-        """Key that is equal only for agents whose forms are equal up to names; None if unknown.
+        """Key that is equal only for agents with equal normal forms up to names; None if unknown.
 
         The key contains all that compilation reads: the model node by node with all constants, the
         declarations of the data, the clip and the asserted sensitivity, which entries are shared,

@@ -58,7 +58,7 @@ class Cones:
     power_nd: tuple[tuple[float, ...], ...] = ()
 
     def blocks(self) -> list[tuple[str, int]]:
-        """Return kind and number of rows of every cone; zero and nonneg rows count singly."""
+        """Return type and number of rows of every cone; each (in)equality row counts as a cone."""
         rows: list[tuple[str, int]] = [("zero", 1)] * self.zero + [("nonneg", 1)] * self.nonneg
         rows += [("soc", n) for n in self.soc]
         rows += [("psd", n * (n + 1) // 2) for n in self.psd]
@@ -69,7 +69,7 @@ class Cones:
 
     @property
     def polyhedral(self) -> bool:
-        """Return whether all rows are equalities and inequalities."""
+        """Return whether all rows of the cone program are equalities and inequalities."""
         return not (self.soc or self.psd or self.exp or self.power or self.power_nd)
 
     def __str__(self) -> str:
@@ -86,7 +86,10 @@ class Cones:
 
 @dataclass(frozen=True, eq=False)
 class ConeData:
-    """``minimize 1/2 y'P y + q'y  subject to  A y + s = b, s in cones``, y = (x, auxiliary)."""
+    """Cone program: minimize ``1/2 y'P y + q'y`` subject to ``A y + s = b``, s in cones.
+
+    The vector y consists of the agent's vector x and auxiliary variables.
+    """
 
     P: sp.csc_array  # shape (N, N); symmetric, positive semidefinite
     q: NDArray[np.float64]  # shape (N,)
@@ -154,7 +157,9 @@ def cone_data(
     variables: Sequence[cp.Variable],
     layout: Layout,
 ) -> ConeData:
-    """Return the cone form of an objective, or of none, and constraints, without parameters.
+    """Return the cone program of constraints, and of an objective if there is one.
+
+    Objective and constraints have no parameters.
 
     Parameters
     ----------
@@ -184,7 +189,7 @@ def cone_data_at(
     variables: Sequence[cp.Variable],
     layout: Layout,
 ) -> Iterator[ConeData]:
-    """Yield the cone form of a constraint for each set of parameter values.
+    """Yield the cone program of a constraint for each set of parameter values.
 
     Parameters
     ----------
@@ -207,7 +212,7 @@ def cone_data_at(
 
 
 class Structures:
-    """Cone forms of objectives; objectives that differ only in numbers are canonicalized once.
+    """Cone programs of objectives, canonicalized once for objectives that differ in numbers only.
 
     The second objective of a structure is canonicalized with parameters in place of its arrays, and
     later ones only set these parameters. The matrices equal the results of `cone_data`.
@@ -223,7 +228,7 @@ class Structures:
         variables: Sequence[cp.Variable],
         layout: Layout,
     ) -> ConeData:
-        """Return the cone form, as the function `cone_data` does; see there for parameters."""
+        """Return the cone program of an objective; see the function `cone_data` for parameters."""
         given = objective, constraints, variables, layout
         arrays = [c for c in objective.constants() if _stands_for_numbers(c)]
         if not arrays or sum(c.size for c in arrays) > _PARAMETERS:
@@ -253,7 +258,7 @@ def parameter_columns(
     constraints: Sequence[cp.Constraint],
     parameters: Sequence[cp.Parameter],
 ) -> sp.csr_array | None:
-    """Return M such that a problem's cone program is affine in ``M d`` for parameters d.
+    """Return M such that a cone program is affine in ``M d``, where d are the parameter values.
 
     Parameters
     ----------
@@ -296,7 +301,7 @@ def parameter_columns(
 
 
 def require_solver(problem: cp.Problem, solver: str | None, geometric: bool) -> None:
-    """Raise cvxpy's error if no solver accepts a problem of public data; nothing is solved.
+    """Raise cvxpy's error if no solver accepts a problem of public data, without solving it.
 
     Parameters
     ----------
@@ -315,7 +320,7 @@ def _held(
     variables: Sequence[cp.Variable],
     layout: Layout,
 ) -> ConeData:
-    """Return solver data as `ConeData`, with the columns of the entries that an agent holds."""
+    """Return cvxpy's solver data as `ConeData`, with columns of the agent's entries only."""
     A, b, cones = sp.csc_array(data["A"]), np.asarray(data["b"], float), _cones(data["dims"])
     N = A.shape[1]
     P = sp.csc_array((N, N)) if data.get("P") is None else sp.csc_array(data["P"])
@@ -368,7 +373,7 @@ def with_equalities(data: ConeData, rows: sp.csr_array, right: NDArray[np.float6
 
 @dataclass(frozen=True, eq=False)
 class _Posed:
-    """A cvxpy problem, with the variables whose columns are read off: one per user's variable."""
+    """A cvxpy problem, with one variable per user's variable whose columns are read off."""
 
     problem: cp.Problem
     plain: tuple[cp.Variable, ...]
@@ -381,7 +386,7 @@ _PARAMETERS = 3_000
 
 
 class _Template:
-    """An objective and constraints with parameters in place of arrays, compiled at first use."""
+    """Objective and constraints with parameters in place of arrays, compiled at first use."""
 
     def __init__(
         self,
@@ -395,7 +400,7 @@ class _Template:
         self._affine: bool | None = None  # whether it is affine in the parameters (DPP)
 
     def at(self, arrays: Sequence[cp.Constant]) -> ConeData | None:
-        """Return the cone form for these arrays; None if it is not affine in them."""
+        """Return the cone program for these arrays; None if it is not affine in the arrays."""
         _, constraints, variables, layout = self._given
         if self._posed is None or self._held is None:
             held = Narrowed(variables, layout)
@@ -411,7 +416,7 @@ class _Template:
 
 
 def _stands_for_numbers(c: cp.Constant) -> bool:
-    """Return whether a parameter may replace an array: it is finite, and has no zeros to omit."""
+    """Return whether a parameter may replace a constant array: finite, without zeros to omit."""
     value = c.value
     full = isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size > 1
     return full and bool(np.isfinite(value).all() and value.all())
@@ -424,9 +429,9 @@ def _sign(c: cp.Constant) -> dict[str, Any]:
 def _problem_data(
     objective: cp.Expression, constraints: Sequence[cp.Constraint], variables: Sequence[cp.Variable]
 ) -> tuple[dict[str, Any], NDArray[np.intp]]:
-    """Return the solver data and, for every entry of `variables` in order, its column.
+    """Return cvxpy's solver data, and the column of every entry of `variables`, in order.
 
-    The sum of all entries is added to the objective, so that cvxpy drops no column.
+    The sum of all variables' entries is added to the objective, so that cvxpy drops no column.
     """
     return _read_off(_posed(objective, constraints, variables))
 
@@ -462,7 +467,7 @@ def _posed(
 
 
 def _reduced(variable: cp.Variable) -> bool:
-    """Return whether a variable's attributes make entries zero, or equal to other entries."""
+    """Return whether a variable's attributes force entries to be zero or equal to others."""
     return is_sparse(variable) or any(variable.attributes[a] for a in _REDUCING)
 
 
@@ -497,7 +502,7 @@ def _cones(dims: Any) -> Cones:
 def _without_rows(
     A: sp.csc_array, b: NDArray[np.float64], cones: Cones, rows: NDArray[np.intp]
 ) -> tuple[sp.csc_array, NDArray[np.float64], Cones]:
-    """Drop rows of equalities and inequalities."""
+    """Return a cone program's A, b and cones without some equality and inequality rows."""
     keep = np.ones(A.shape[0], dtype=bool)
     keep[rows] = False
     nonneg = int(keep[cones.zero : cones.zero + cones.nonneg].sum())
@@ -506,7 +511,7 @@ def _without_rows(
 
 
 class Narrowed:
-    """Variables that stand for the entries of larger variables that an agent holds.
+    """Smaller variables that stand for the entries of large variables that an agent holds.
 
     Variables with attributes stay as they are, since attributes may constrain every entry.
 
@@ -542,9 +547,9 @@ class Narrowed:
         self._known: dict[int, Any] = {}
 
     def tree(self, node: Any) -> Any:
-        """Rewrite an objective, expression or constraint over the variables of this object.
+        """Rewrite an objective, expression or constraint over the smaller variables.
 
-        Shared parts stay shared. The given tree has to live as long as this object.
+        Parts that trees share stay shared. The given tree has to live as long as this object.
         """
         if not self._parts:
             return node

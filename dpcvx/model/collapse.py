@@ -1,4 +1,4 @@
-"""Conversion of a cvxpy objective to its normal form, with all affine structure collapsed once.
+"""Conversion of a cvxpy objective to its normal form; affine parts are multiplied out once.
 
 `parts_of` splits an objective in two: a normal form with gradients, and public terms for proximal
 steps. Terms whose atoms have no rule in `dpcvx.model.atoms`, such as ``cp.normNuc(X)`` or
@@ -40,7 +40,7 @@ _KRON_LIMIT = 50_000
 
 
 class NoRule(ModelError):
-    """Error for an atom that has no gradient rule."""
+    """Error for a cvxpy atom without a gradient rule in `dpcvx.model.atoms`."""
 
     def __init__(self, atom: str, owner: str) -> None:
         super().__init__(f"The objective of agent '{owner}' uses {atom}, which has no gradient.")
@@ -55,7 +55,7 @@ def normal_form(
     *,
     largest: float = math.inf,
 ) -> NormalForm:
-    """Collapse a scalar cvxpy expression, to be minimized, into its normal form.
+    """Convert a scalar cvxpy expression, to be minimized, into its normal form.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class _Builder:
         return self._outer(expr, args) if combination is None else combination
 
     def _selection(self, variable: cp.Variable, positions: NDArray[np.intp]) -> sp.csr_array:
-        """Return the matrix that selects entries of a variable from the agent's vector."""
+        """Return the matrix that selects a variable's entries from the agent's vector."""
         piece, wanted = self.layout[variable.id], np.ravel(positions, order="F")
         columns = piece.offset + np.searchsorted(piece.entries, wanted)
         entry = (np.ones(wanted.size), (np.arange(wanted.size), columns))
@@ -150,7 +150,7 @@ class _Builder:
         return Combination(expr.shape, None, (), h)
 
     def _sparse_product(self, expr: Any) -> Combination | None:
-        """Return a product with a sparse constant, kept sparse; None for other expressions."""
+        """Return a product with a sparse constant as a combination; None for other expressions."""
         rule = rule_of(expr)
         if rule is None or rule[0].product != "matrix":
             return None
@@ -181,7 +181,7 @@ class _Builder:
             )
 
     def _linear(self, expr: Any, args: list[Combination]) -> Combination | None:
-        """Return the combination of an atom, or None if it is not affine in moving arguments."""
+        """Return the combination of an atom that is affine in its varying arguments, or None."""
         if spellings.adds(expr):
             return total(expr.shape, args)
         maps = spellings.maps(expr)
@@ -237,14 +237,17 @@ class _Builder:
 
 
 class _Alike:
-    """Atoms of one rule, static data and shape, with their indices in the form."""
+    """Atoms with equal rule, static data and shape, with their indices in the normal form."""
 
     def __init__(self) -> None:
         self._first: tuple[Atom, int] | None = None
         self._places: dict[tuple[bytes, ...], int] = {}
 
     def place(self, atom: Atom, new: int) -> int:
-        """Return the index of an atom with equal arguments; `new`, now stored, if there is none."""
+        """Return the index of an atom with equal arguments.
+
+        If there is none, store and return the index `new`.
+        """
         if self._first is None:  # without digests: data of records have millions of entries
             self._first = atom, new
             return new
@@ -276,7 +279,10 @@ def _opposite(expr: Any) -> cp.Expression | None:
 
 
 def _scaled(expr: Any, args: Sequence[Combination]) -> Combination | None:
-    """Return a product or quotient with one constant side, collapsed; None if it gets too large."""
+    """Return a product or quotient with one constant side as a combination.
+
+    The result is None if its matrices would be too large.
+    """
     rule, moving = rule_of(expr), [k for k, u in enumerate(args) if not u.constant]
     if rule is None or len(moving) != 1 or moving[0] not in rule[0].linear_in:
         return None
@@ -296,7 +302,7 @@ def parts_of(
     largest: float = math.inf,
     proximal: bool = True,
 ) -> tuple[NormalForm, cp.Expression | None]:
-    """Split a scalar objective into a form with gradients and a rest for proximal steps.
+    """Split a scalar objective into a normal form with gradients and a rest for proximal steps.
 
     Parameters
     ----------

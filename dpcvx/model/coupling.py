@@ -23,7 +23,7 @@ _DEPENDENT = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class Coupling:
-    """``sum_v A_v v = c`` over whole cvxpy variables v, column by column.
+    """``sum_v A_v v = c`` over whole cvxpy variables v: the equalities that couple agents.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Coupling:
     starts : mapping
         First column of each variable, by cvxpy id.
     slack : csr_array, shape (m, N)
-        The matrix with zeros in all columns but those of slack variables of inequalities.
+        Copy of `matrix` with zeros in all columns but those of slack variables of inequalities.
     """
 
     matrix: sp.csr_array
@@ -42,7 +42,7 @@ class Coupling:
     slack: sp.csr_array
 
     def violation(self, values: Array) -> float:
-        """Return the largest violation of the user's constraints, without regard to the slacks.
+        """Return the largest violation of the user's coupling constraints; slacks do not count.
 
         Parameters
         ----------
@@ -55,11 +55,11 @@ class Coupling:
         return float(np.max(np.where(relaxed, gap, np.abs(gap)), initial=0.0))
 
     def of(self, layout: Layout) -> sp.csr_array:
-        """Return the matrix's columns for the components of one agent's vector, shape (m, n)."""
+        """Return the coupling matrix's columns for the components of an agent's vector, (m, n)."""
         return self._picked(self.matrix, layout)
 
     def slacks_of(self, layout: Layout) -> NDArray[np.intp]:
-        """Return the indices of slacks in an agent's vector."""
+        """Return the positions of slack variables in an agent's vector."""
         return np.unique(self._picked(self.slack, layout).indices)
 
     def _picked(self, matrix: sp.csr_array, layout: Layout) -> sp.csr_array:
@@ -115,7 +115,9 @@ def coupling_of(
 
 @dataclass(frozen=True, eq=False)
 class Eliminated:
-    """``A x + B y = c`` after Gaussian elimination of A (Chan, Xie and Zhao, Remark 3.4).
+    """Equalities ``A x + B y = c`` after Gaussian elimination of A.
+
+    See Chan, Xie and Zhao, Remark 3.4.
 
     Up to the order of its columns A is [I, D]. The rows without x, ``B_alone y = c_alone``,
     constrain y alone.
@@ -129,10 +131,10 @@ class Eliminated:
 
 
 def eliminate(A: Array, B: Array, c: Array) -> Eliminated:
-    """Eliminate A in the rows of ``[A, B, c]``, up to the form of `Eliminated`.
+    """Apply Gaussian elimination to ``[A, B, c]``; see `Eliminated` for the result.
 
-    Rows that already have this form are kept. Otherwise the columns that become the identity are
-    chosen by pivoting, which keeps D small.
+    Rows are kept if A already has the form [I, D] there. Otherwise the columns that become the
+    identity are chosen by pivoting, which keeps D small.
 
     Raises
     ------
@@ -162,13 +164,13 @@ def eliminate(A: Array, B: Array, c: Array) -> Eliminated:
 
 
 def _with_columns_of_their_own(A: Array) -> NDArray[np.bool_]:
-    """Return, for each row, whether some column is 1 in it and 0 in all other rows."""
+    """Return, for each row of A, whether some column is 1 in it and 0 in all other rows."""
     single = (A != 0).sum(axis=0) == 1
     return ((A == 1) & single).any(axis=1)
 
 
 def _independent(rows: Array, c: Array, B: Array, largest: float) -> tuple[Array, Array]:
-    """Return the rows ``rows y = c`` without those that follow from the others.
+    """Return the equalities ``rows y = c`` without those that follow from the others.
 
     Parameters
     ----------

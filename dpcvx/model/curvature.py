@@ -33,25 +33,26 @@ from .quadratic import Term, affine_view, bilinear, quadratic, straight
 
 @dataclass(frozen=True, eq=False)
 class Curvature:
-    """Bounds of second derivatives in x, for all admissible data and all points."""
+    """Bounds of an objective's second derivatives in x, for all admissible data and all points."""
 
     center: sp.csr_array  # shape (n, n); symmetric
     spread: float  # largest distance of a second derivative from it, in the spectral norm
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Smallest and largest eigenvalue that a second derivative can have."""
+        """Smallest and largest eigenvalue that a second derivative of the objective can have."""
         values = eigenvalues(self.center, both_ends)
         return float(values.min()) - self.spread, float(values.max()) + self.spread
 
 
 @derived_once
 def smoothness(form: NormalForm) -> float | None:
-    """Return a Lipschitz constant L of the gradient in x for all admissible data, or None.
+    """Return a Lipschitz constant of the objective's gradient in x for all data, or None.
 
-    The objective need not be convex: weights may be negative, and the penalties of
-    `_squares_above`, such as ``1 - cp.inv_pos(1 + cp.square(x))``, have a constant. For products
-    with private records, the bound uses the largest norm of all admissible records together.
+    The constant holds for all admissible data. The objective need not be convex: weights may be
+    negative, and the penalties of `_squares_above`, such as ``1 - cp.inv_pos(1 + cp.square(x))``,
+    have a constant. For products with private records, the bound uses the largest norm of all
+    admissible records together.
     """
     H, parts = quadratic(form).formed, _bends(_bent(form))
     return None if parts is None else sum((max(part) for part in parts), spectral_norm(H))
@@ -59,9 +60,9 @@ def smoothness(form: NormalForm) -> float | None:
 
 @derived_once
 def quadratic_curvature(form: NormalForm) -> float:
-    """Return a bound of the largest second derivative of the quadratic terms alone.
+    """Return a bound of the largest second derivative of the objective's quadratic terms.
 
-    Gradients of these terms grow without limit, so that longer steps than 2 over it may diverge.
+    Gradients of these terms grow without limit, so steps longer than 2 over the bound may diverge.
     """
     wide = sum(bent.size or 0.0 for bent in _wide(form) if bent.rises)
     return spectral_norm(quadratic(form).formed) + wide
@@ -69,11 +70,11 @@ def quadratic_curvature(form: NormalForm) -> float:
 
 @derived_once
 def mean_curvature(form: NormalForm) -> float | None:
-    """Return an estimate of the mean second derivative over entries of x; None if underivable.
+    """Return an estimate of the mean second derivative over entries of x; None if unknown.
 
-    For losses of records, it is the largest possible trace of their second derivatives, divided by
-    the number of entries of x. It is at most `smoothness`, the largest second derivative in one
-    direction, which is attained only if all records point in one direction.
+    For losses of records, the estimate is the largest possible trace of their second derivatives,
+    divided by the number of entries of x. It is at most `smoothness`, the largest second derivative
+    in one direction, which is attained only if all records point in one direction.
     """
     H = quadratic(form).formed
     total = float(np.abs(H.trace()))
@@ -86,7 +87,7 @@ def mean_curvature(form: NormalForm) -> float | None:
 
 @derived_once
 def curvature(form: NormalForm) -> Curvature | None:
-    """Return bounds of second derivatives in x for all admissible data, if `smoothness` exists."""
+    """Return bounds of second derivatives for all admissible data; None without a `smoothness`."""
     H, parts = quadratic(form).formed, _bends(_bent(form))
     if parts is None:
         return None
@@ -97,7 +98,7 @@ def curvature(form: NormalForm) -> Curvature | None:
 
 @derived_once
 def record_smoothness(form: NormalForm) -> float | None:
-    """Return a Lipschitz constant in x of the gradient's change when one record changes, or None.
+    """Return a Lipschitz constant in x of how one record's change moves the gradient, or None.
 
     Second derivatives of convex losses lie between 0 and their bound before and after the change,
     so they differ by at most the bound. For other losses the bounds of both signs are added.
@@ -109,7 +110,7 @@ def record_smoothness(form: NormalForm) -> float | None:
 
 @dataclass(frozen=True, eq=False)
 class _Bent:
-    """Bounds of the second derivatives in x of a term, or of a square that bounds a term.
+    """Bounds of the second derivatives in x of one term, or of a square that bounds the term.
 
     Attributes
     ----------
@@ -130,19 +131,22 @@ class _Bent:
 
 @derived_once
 def _bent(form: NormalForm) -> list[_Bent]:
-    """Return the bounds of all terms whose second derivatives are not formed."""
+    """Return bounds of second derivatives for each term without a formed Hessian."""
     rest = [bent for term in quadratic(form).rest for bent in _bents(form, term)]
     return [*_wide(form), *rest]
 
 
 @derived_once
 def _wide(form: NormalForm) -> list[_Bent]:
-    """Return the bounds of the squares whose second derivatives are not formed."""
+    """Return bounds of second derivatives for each square without a formed Hessian."""
     return [_wide_square(form, term) for term in quadratic(form).wide]
 
 
 def _wide_square(form: NormalForm, term: Term) -> _Bent:
-    """Return the bounds for ``u'B u`` of many entries, with a diagonal B of any signs."""
+    """Return bounds of second derivatives of ``u'B u`` for many entries and a diagonal B.
+
+    The entries of B may have any signs.
+    """
     parts = bilinear(form, term)
     assert parts is not None
     diagonal = parts.B.diagonal()
@@ -156,7 +160,10 @@ def _wide_square(form: NormalForm, term: Term) -> _Bent:
 
 
 def _bents(form: NormalForm, term: Term, single: bool = False) -> list[_Bent]:
-    """Return the bounds for a term; with `single`, for the part of it that reads one record."""
+    """Return bounds of a term's second derivatives.
+
+    With `single`, they bound the part of the term that reads one record.
+    """
     if straight(form, term.atom):
         return []
     squares, bents = _squares_above(form, term), []
@@ -223,7 +230,7 @@ def _squares_above(form: NormalForm, term: Term) -> list[Term] | None:
 
 
 def _slopes(atom: Atom, c: Array) -> Array | None:
-    """Return ``|phi'(c)|`` for the functions phi of `_squares_above`, else None."""
+    """Return ``|phi'(c)|`` of an atom phi that `_squares_above` covers, else None."""
     with np.errstate(over="ignore"):
         slopes = atom.rule.slope_above(c, atom.data)
     return slopes if slopes is not None and np.isfinite(slopes).all() else None
@@ -239,7 +246,9 @@ def _peak(form: NormalForm, term: Term) -> float | None:
 
 
 def _stretch(form: NormalForm, u: Combination, single: bool) -> float | None:
-    """Return a bound of the spectral norm of u's derivative in x, for all admissible data.
+    """Return a bound of the spectral norm of the derivative of u in x, or None.
+
+    It holds for all admissible data.
 
     With `single`, only the entries of u that read one record count.
     """
@@ -260,7 +269,7 @@ def _stretch(form: NormalForm, u: Combination, single: bool) -> float | None:
 
 
 def _of_record(form: NormalForm, u: Combination) -> float:
-    """Return a bound of the spectral norm of the rows of u.F that belong to one record."""
+    """Return a bound of the spectral norm of those rows of ``u.F`` that belong to one record."""
     assert u.F is not None
     squares = np.asarray(csr(u.F).power(2).sum(axis=1)).ravel()
     counts = {form.private[k].shape[0] for j, _ in u.terms for k in form.reach(form.atoms[j])[1]}
@@ -270,7 +279,7 @@ def _of_record(form: NormalForm, u: Combination) -> float:
 
 
 def _apart(form: NormalForm, u: Combination) -> bool:
-    """Return whether u has one product, which has other variables than u's affine part."""
+    """Return whether u has one product, and its variables are not in the affine part of u."""
     if len(u.terms) != 1:
         return False
     views = [affine_view(form, a) for a in form.atoms[u.terms[0][0]].args]
@@ -298,7 +307,10 @@ def _product_stretch(form: NormalForm, atom: Atom, single: bool) -> float | None
 
 
 def _below(M: Matrix) -> float:
-    """Return a bound of the spectral norm from row and column sums; exact for selections."""
+    """Return a bound of a matrix's spectral norm from row and column sums.
+
+    It is exact for matrices that select entries.
+    """
     if isinstance(M, Identity):
         return 1.0
     size = np.abs(csr(M))
@@ -327,7 +339,7 @@ def _largest(form: NormalForm, u: Combination) -> float | None:
 def _length(form: NormalForm, u: Combination, single: bool) -> float | None:
     """Return a bound of the Frobenius norm of a matrix that is affine in records, or None.
 
-    With `single`, only the part of it that reads one record counts.
+    With `single`, only the part of the matrix that reads one record counts.
     """
     if u.terms or u.F is not None:
         return None
@@ -344,7 +356,7 @@ def _length(form: NormalForm, u: Combination, single: bool) -> float | None:
 
 @derived_once
 def convex(form: NormalForm) -> bool:
-    """Return whether an objective that is DCP is convex for all admissible data.
+    """Return whether an objective that follows DCP is convex for all admissible data.
 
     The numbers are checked, because DCP accepts ``quad_over_lin(x, -1)``, outside its domain, and
     ``quad_form(x, P, assume_PSD=True)`` for any P.
@@ -362,7 +374,7 @@ def convex(form: NormalForm) -> bool:
 
 
 def _refused(form: NormalForm, atom: Atom) -> bool:
-    """Return whether the atom violates DCP for all constants, so the form is taken as not convex.
+    """Return whether an atom violates DCP for all constants, so the objective counts as nonconvex.
 
     Such atoms are products and quotients of two functions of x, and penalties that flatten out.
     """
@@ -383,10 +395,11 @@ def _as_named(form: NormalForm, atom: Atom) -> bool:
 
 @derived_once
 def strong_convexity(form: NormalForm) -> float:
-    """Return the smallest eigenvalue of the formed Hessian of the quadratic terms, at least 0.
+    """Return the smallest eigenvalue of the Hessian of the quadratic terms, at least 0.
 
-    It is a modulus of strong convexity of f, provided that all other terms are convex. For models
-    with thousands of connected variables it is a lower bound of the eigenvalue.
+    The eigenvalue is a modulus of strong convexity of the objective f, provided that all other
+    terms are convex. For models with thousands of connected variables it is a lower bound of the
+    eigenvalue.
     """
     if any(square.falls for square in _wide(form)):
         return 0.0

@@ -132,11 +132,11 @@ class Declaration:
 
     @property
     def named(self) -> dict[str, Agent]:
-        """The agents by their names, in order."""
+        """Agents by name, in order."""
         return dict(zip(self.names, self.agents, strict=True))
 
     def holders(self) -> dict[int, NDArray[np.intp]]:
-        """Return the number of agents that hold each entry, by cvxpy id of the variable."""
+        """Return the number of agents that hold each entry, by the variable's cvxpy id."""
         count: dict[int, NDArray[np.intp]] = {}
         for agent in self.agents:
             for piece in agent.layout.pieces:
@@ -199,7 +199,7 @@ class Declaration:
                 )
 
     def is_dcp(self) -> bool:
-        """Return whether every agent's part follows cvxpy's convexity rules."""
+        """Return whether every agent's model follows cvxpy's convexity rules (DCP)."""
         return all(agent.is_dcp() for agent in self.agents)
 
     def shares(self) -> list[int]:
@@ -302,7 +302,7 @@ class Declaration:
         return tuple(map(copyable, coupling))
 
     def _add_slacks(self) -> None:
-        """Turn inequalities into equalities with slack variables, and assign these to an agent."""
+        """Turn coupling inequalities into equalities with slack variables, held by one agent."""
         equalities: list[cp.Constraint] = []
         slacks: list[cp.Variable] = []
         for position, constraint in enumerate(self.coupling):
@@ -362,7 +362,7 @@ class Declaration:
                 )
 
     def _check_own(self) -> None:
-        """Refuse constraints in recourse= on variables that others use or the agent lacks."""
+        """Refuse ``recourse=`` constraints on variables that others use or the agent lacks."""
         holders = self.holders()
         for name, agent in self.named.items():
             held = {piece.variable: piece.entries for piece in agent.layout.pieces}
@@ -388,18 +388,18 @@ class Declaration:
 
 
 def _value(parameter: cp.Parameter) -> Values:
-    """Return the value of a parameter, a sparse matrix if it was declared with sparsity."""
+    """Return the value of a cvxpy parameter, a sparse matrix if it was declared with sparsity."""
     sparse = parameter.sparse_idx is not None
     return parameter.value_sparse if sparse else parameter.value
 
 
 def changed_parameter(values: Iterable[tuple[cp.Parameter, Values]]) -> tuple[str, str, str] | None:
-    """Return the first parameter with a changed value: its name and both values, as text.
+    """Return the first parameter whose value has changed: its name and both values, as text.
 
     Parameters
     ----------
     values : iterable
-        Parameters with earlier values, as from `Declaration.parameter_values`.
+        Parameters with their earlier values, as from `Declaration.parameter_values`.
     """
     for parameter, value in values:
         new, name = _value(parameter), parameter.name()
@@ -422,7 +422,7 @@ def changed_parameter(values: Iterable[tuple[cp.Parameter, Values]]) -> tuple[st
 
 
 def show_values(value: Values) -> str:
-    """Return text on a value for messages: a number, or the shape of an array."""
+    """Return a parameter's value as text for messages: a number, or the shape of an array."""
     array = np.asarray(value) if not sp.issparse(value) else value
     return f"{array.item()!r}" if array.shape == () else f"an array of shape {array.shape}"
 
@@ -459,7 +459,7 @@ def _start(given: object, variables: Sequence[cp.Variable]) -> dict[cp.Variable,
 def matching(
     problem: Declaration, data: Mapping[Private | str, T], argument: str = "data"
 ) -> list[tuple[Private, T]]:
-    """Return a mapping's entries as pairs of private object and value.
+    """Return the entries of a user's mapping as pairs of private object and value.
 
     Parameters
     ----------
@@ -504,7 +504,7 @@ def matching(
 
 
 def _follows_rules(constraint: cp.Constraint) -> bool:
-    """Return whether cvxpy has a kind of program for a constraint: DCP, DGP or DQCP."""
+    """Return whether cvxpy can solve a constraint by one of its rules: DCP, DGP or DQCP."""
     alone = cp.Problem(cp.Minimize(1), [constraint])
     return constraint.is_dcp() or bool(alone.is_dgp() or alone.is_dqcp())
 

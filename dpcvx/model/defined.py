@@ -37,7 +37,9 @@ _BOUNDS = {"nonneg", "nonpos", "pos", "neg", "bounds"}
 
 
 def with_defined(problem: Declaration) -> tuple[Declaration, tuple[str, ...]]:
-    """Eliminate variables that equalities with private data define; return problem and names.
+    """Eliminate variables that equalities with private data define.
+
+    Also return the names of the eliminated variables.
 
     Parameters
     ----------
@@ -72,7 +74,7 @@ def with_defined(problem: Declaration) -> tuple[Declaration, tuple[str, ...]]:
 
 
 def _without(agent: Agent, shared: set[int]) -> Agent | None:
-    """Return the agent with expressions in place of defined variables; None if there are none."""
+    """Return the agent with expressions in place of eliminated variables; None if it has none."""
     equalities = [c for c in agent.constraints if isinstance(c, (Equality, Zero))]
     private = [c for c in equalities if private_in(c)]
     if not private:
@@ -99,7 +101,7 @@ def _without(agent: Agent, shared: set[int]) -> Agent | None:
 
 
 def _plain(variable: cp.Variable) -> bool:
-    """Return whether a variable has no attributes but bounds and signs of its entries."""
+    """Return whether a variable has no attributes other than bounds and signs of its entries."""
     kinds = {k for k, a in variable.attributes.items() if a is not None and a is not False}
     return kinds <= _BOUNDS
 
@@ -111,7 +113,7 @@ def _over(tree: Any, ids: set[int]) -> bool:
 def _solved(
     chosen: Sequence[cp.Variable], rows: Sequence[cp.Constraint]
 ) -> list[cp.Expression] | None:
-    """Solve equalities for variables; None if they do not determine these for all data."""
+    """Solve equalities for the chosen variables; None if these are not determined for all data."""
     residuals: list[Any] = [c.args[0] - c.args[1] if len(c.args) == 2 else c.args[0] for c in rows]
     residual = cp.hstack([cp.vec(each, order="F") for each in residuals])
     if not residual.is_affine():
@@ -145,7 +147,10 @@ def _substituted(
     rows: Sequence[cp.Constraint],
     expressions: Sequence[cp.Expression],
 ) -> Agent:
-    """Return the agent with expressions in place of variables; constraints keep their positions."""
+    """Return the agent with expressions in place of the chosen variables.
+
+    Constraints keep their positions.
+    """
     places = {id(v): expression for v, expression in zip(chosen, expressions, strict=True)}
     numbers = {id(c) for c in rows}
     bounds = [b for v, e in zip(chosen, expressions, strict=True) for b in _bounds(v, e)]

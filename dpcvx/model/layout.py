@@ -29,7 +29,7 @@ _JOINT = ("symmetric", "PSD", "NSD")
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Entries of one cvxpy variable inside an agent's vector."""
+    """Entries of one cvxpy variable that an agent holds, as a part of the agent's vector."""
 
     variable: int  # cvxpy id
     name: str  # name of the variable
@@ -39,23 +39,23 @@ class Piece:
 
     @property
     def stop(self) -> int:
-        """Position in the agent's vector that follows the piece."""
+        """Position in the agent's vector just after these entries."""
         return self.offset + self.entries.size
 
     @property
     def size(self) -> int:
-        """Number of entries of the whole variable."""
+        """Number of entries of the whole cvxpy variable."""
         return int(np.prod(self.shape, dtype=int))
 
     @property
     def full(self) -> bool:
-        """Return whether every entry of the variable is held."""
+        """Return whether the agent holds every entry of the variable."""
         return self.entries.size == self.size
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The agent's vector x as a concatenation of pieces."""
+    """Positions of variables' entries in an agent's vector x, one `Piece` per variable."""
 
     pieces: tuple[Piece, ...]
 
@@ -71,7 +71,10 @@ class Layout:
         raise KeyError(variable)
 
     def places(self, part: Layout) -> NDArray[np.intp]:
-        """Return the positions in this layout of the components of `part`, all of them in it."""
+        """Return the positions in this layout of all components of another layout, `part`.
+
+        This layout has all of them.
+        """
         parts = [
             self[piece.variable].offset
             + np.searchsorted(self[piece.variable].entries, piece.entries)
@@ -80,7 +83,7 @@ class Layout:
         return np.concatenate(parts)
 
     def labels(self) -> list[str]:
-        """Return the readable name of every component, such as ``tie[0]``."""
+        """Return the readable name of every component of the agent's vector, such as ``tie[0]``."""
         names: list[str] = []
         for piece in self.pieces:
             if piece.shape == ():
@@ -93,7 +96,7 @@ class Layout:
 
 
 def layout_of(trees: Iterable[Any]) -> Layout:
-    """Return the entries that cvxpy objectives, expressions and constraints use, in their order."""
+    """Return the layout of the entries that objectives, expressions and constraints use."""
     held: dict[int, NDArray[np.bool_]] = {}
     variables: dict[int, cp.Variable] = {}
     for tree in trees:
@@ -177,6 +180,6 @@ def picked(node: Any) -> tuple[cp.Variable, NDArray[np.intp]] | None:
 
 
 def gather(layout: Layout, values: Mapping[int, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Collect an agent's vector from whole variables (id to array of the variable's shape)."""
+    """Collect an agent's vector from whole variables' values, given by cvxpy id."""
     parts = [real_entries(values[p.variable])[p.entries] for p in layout.pieces]
     return np.concatenate(parts) if parts else np.zeros(0)

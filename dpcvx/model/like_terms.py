@@ -36,7 +36,7 @@ class _Rows:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """An atom as some rows of a stacked atom that replaces several.
+    """An atom as some rows of a stacked atom, which replaces several similar atoms.
 
     If the atom is a weighted sum of these rows, `weight` is the weight of each. Otherwise `weight`
     is None, and the rows are the atom's entries.
@@ -51,13 +51,13 @@ class _Part:
     columns: int = 1  # number of columns of the value
 
     def key(self) -> Hashable:
-        """Return a key that is equal for atoms that may be stacked."""
+        """Return a key that is equal for atoms that may be stacked into one."""
         held = [(rows.width, _read(rows.u)) for rows in self.stacked]
         return (self.rule.name, self.data, *held, *map(digest_of, self.common))
 
 
 def gathered(form: NormalForm) -> NormalForm:
-    """Return a form of equal value with similar atoms stacked; the form itself if there are none.
+    """Return an equal form with similar atoms stacked; the form itself if none are similar.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def gathered(form: NormalForm) -> NormalForm:
 
 
 def _uses(form: NormalForm) -> dict[int, int]:
-    """Return the number of times that combinations read each atom."""
+    """Return, by index, how many combinations of the form read each atom."""
     uses: dict[int, int] = {}
     for u in (form.root, *(u for atom in form.atoms for u in atom.args)):
         for j, _ in u.terms:
@@ -104,7 +104,9 @@ def _multiplied_out(form: NormalForm) -> NormalForm:
 
 
 def _summed_product(form: NormalForm, atom: Atom, M: sp.csr_array) -> tuple[Atom, Matrix] | None:
-    """Return ``M (a * F x)`` as a matrix product and a matrix that multiplies it, or None.
+    """Return ``M (a * F x)``, for a product `atom`, as a matrix product and a matrix, or None.
+
+    The matrix multiplies the matrix product.
 
     Each row of the value has to read every occurring entry of x exactly once.
     """
@@ -200,7 +202,10 @@ def _one_variable(u: Combination) -> Combination | None:
 
 
 def _side_by_side(atoms: Sequence[Atom]) -> Atom | None:
-    """Join ``X1 @ u``, ``X2 @ v`` to ``[X1, X2] @ [u, v]``; None if both read an entry of data."""
+    """Join the products ``X1 @ u`` and ``X2 @ v`` to ``[X1, X2] @ [u, v]``.
+
+    The result is None if both read one entry of the data.
+    """
     lefts, rights = ([atom.args[k] for atom in atoms] for k in (0, 1))
     read = [np.unique(csr(u.G[0][1]).indices) for u in lefts]
     if np.unique(np.concatenate(read)).size < sum(columns.size for columns in read):
@@ -228,7 +233,7 @@ def _side_by_side(atoms: Sequence[Atom]) -> Atom | None:
 
 
 def _used(form: NormalForm) -> NormalForm:
-    """Return a form without the atoms that neither the root nor another atom reads."""
+    """Return a normal form without the atoms that neither its root nor another atom reads."""
     read, reached = {j for j, _ in form.root.terms}, set[int]()
     for j in range(len(form.atoms) - 1, -1, -1):
         if j in read:
@@ -247,7 +252,7 @@ def _used(form: NormalForm) -> NormalForm:
 
 
 class _Gathering:
-    """Builder of a form with similar atoms stacked, level by level."""
+    """Builder of a normal form with similar atoms stacked, level by level."""
 
     def __init__(self, form: NormalForm) -> None:
         self._old = form
@@ -260,7 +265,7 @@ class _Gathering:
         self._outer = {j for j, _ in form.root.terms} - inner
 
     def form(self) -> NormalForm:
-        """Return the form with stacked atoms."""
+        """Return the normal form with stacked atoms."""
         for level in self._levels():
             groups: dict[Hashable, list[_Part]] = {}
             atoms = {
@@ -302,7 +307,7 @@ class _Gathering:
         return bool(u.G) or any(self._private[j] for j, _ in u.terms)
 
     def _moved(self, u: Combination) -> Combination:
-        """Return a combination that refers to the new atoms instead of the form's."""
+        """Return a combination that refers to the stacked atoms instead of the original ones."""
         if not u.terms:
             return u
         entries: dict[int, list[tuple[Index, Index, Array]]] = {}
@@ -355,7 +360,7 @@ class _Gathering:
         return None
 
     def _product(self, j: int, atom: Atom) -> _Part | None:
-        """Return a product of records and a factor that all of them share as a part, or None."""
+        """Return a product of records and a common factor as rows that may be stacked, or None."""
         left, right = atom.args
         if is_data(left) and not is_data(right):
             inner = right.shape[0]
@@ -393,7 +398,7 @@ class _Gathering:
             self._sums.add(index)
 
     def _summed(self, root: Combination, j: int) -> Combination:
-        """Return the root with atom j replaced by its sum, if all entries have equal weights."""
+        """Return the root with the sum of atom j in place of j, if all entries have one weight."""
         atom, weight = self._atoms[j], as_array(dict(root.terms)[j]).ravel()
         total = atom.rule.sum_of(atom.data)
         if total is None or not (weight == weight[0]).all():
@@ -414,7 +419,10 @@ def _in_order(where: Index) -> bool:
 
 
 def _rows_of(u: Combination, size: int | None = None) -> _Rows:
-    """Return the entries of a combination as rows of width 1; a single number is repeated."""
+    """Return the entries of a combination as rows of width 1.
+
+    A single number is repeated `size` times.
+    """
     return _Rows(u, u.h.size if size is None else size, 1)
 
 
@@ -425,7 +433,7 @@ def _read(u: Combination) -> Hashable:
 
 
 def _turned(u: Combination) -> Combination:
-    """Return the transpose of a matrix; a vector as it is."""
+    """Return the transpose of a combination that is a matrix; a vector as it is."""
     if len(u.shape) < 2:
         return u
     order = np.arange(u.h.size).reshape(u.shape, order="F").ravel()
@@ -464,7 +472,7 @@ def _sources(u: Combination) -> list[tuple[Hashable, Matrix]]:
 
 
 def _apart(parts: Sequence[_Part]) -> bool:
-    """Return whether no two of the atoms read one entry of data, or of another atom."""
+    """Return whether no two of the atoms read the same entry of data, or of another atom."""
     for k in range(len(parts[0].stacked)):
         seen: dict[Hashable, list[Index]] = {}
         for part in parts:
@@ -494,7 +502,10 @@ def _order(parts: Sequence[_Part]) -> Index:
 
 
 def _joined(each: Sequence[_Rows], starts: Index, positions: Index, flat: bool) -> Combination:
-    """Stack the rows of combinations, each at its position, into a matrix, or vector if `flat`."""
+    """Stack the rows of combinations, each at its position in the stack.
+
+    The result is a vector if `flat`, else a matrix.
+    """
     count, width = positions.size, each[0].width
     parts: dict[Hashable, list[tuple[Index, Index, Array]]] = {}
     sizes: dict[Hashable, int] = {}

@@ -36,12 +36,12 @@ class Identity:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the matrix."""
+        """Numbers of rows and columns of the identity matrix."""
         return self.size, self.size
 
     @property
     def T(self) -> Identity:
-        """The transposed matrix, which is the same matrix."""
+        """Transposed matrix, which is the identity matrix itself."""
         return self
 
     def __matmul__(self, other: Any) -> Any:
@@ -71,12 +71,12 @@ class Diagonal:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the matrix."""
+        """Numbers of rows and columns of the diagonal matrix."""
         return self.values.size, self.values.size
 
     @property
     def T(self) -> Diagonal:
-        """The transposed matrix, which is the same matrix."""
+        """Transposed matrix, which is the diagonal matrix itself."""
         return self
 
     def __matmul__(self, other: Array) -> Array:
@@ -84,7 +84,10 @@ class Diagonal:
 
 
 def quick(M: Matrix | Diagonal) -> Matrix | Diagonal:
-    """Return a matrix for many products with vectors: `Diagonal` if it is a diagonal CSR matrix."""
+    """Return a matrix in the form for many products with vectors.
+
+    That form is `Diagonal` for a diagonal CSR matrix.
+    """
     if isinstance(M, (np.ndarray, Identity, Diagonal)):
         return M
     if M.shape[0] != M.shape[1] or M.nnz != M.shape[0]:
@@ -96,7 +99,7 @@ def quick(M: Matrix | Diagonal) -> Matrix | Diagonal:
 
 
 def folded(v: Array) -> Array:
-    """Return a vector; if all its numbers are equal, as a view that stores only one of them."""
+    """Return a vector; if all its numbers are equal, as a view that stores one number."""
     same = v.size > 1 and v[0] == v[-1] and bool((v == v[0]).all())
     return np.broadcast_to(v[0], v.shape) if same else v
 
@@ -117,7 +120,7 @@ def as_array(M: Any) -> Array:
 
 
 def real_entries(values: Any) -> Array:
-    """Return entries column by column; for complex numbers, real parts before imaginary parts.
+    """Return an array's entries column by column; all real parts come before imaginary parts.
 
     Parameters
     ----------
@@ -146,7 +149,7 @@ def from_real_entries(flat: Array, shape: tuple[int, ...], in_plane: bool) -> ND
 
 
 def compact(M: Any) -> Matrix:
-    """Return a matrix as array or CSR, whichever multiplies faster; an identity stays one."""
+    """Return a matrix as array or CSR, whichever multiplies faster; `Identity` stays as it is."""
     if isinstance(M, Identity):
         return M
     if not sp.issparse(M):
@@ -156,7 +159,7 @@ def compact(M: Any) -> Matrix:
 
 
 def csr(M: Any) -> sp.csr_array:
-    """Return a matrix as CSR: itself if it is one."""
+    """Return a matrix as CSR; a CSR matrix is returned itself."""
     if isinstance(M, sp.csr_array):
         return M
     return sp.csr_array(sp.eye_array(M.size) if isinstance(M, Identity) else M)
@@ -175,7 +178,7 @@ def without_zeros(M: Any) -> sp.csr_array:
 
 
 def scaled_rows(M: sp.csr_array, weights: Array) -> Array:
-    """Return the stored entries of ``diag(weights) @ M``, in the order of M's entries.
+    """Return the stored entries of ``diag(weights) @ M``, in the order of the entries of M.
 
     Parameters
     ----------
@@ -204,8 +207,8 @@ def product(A: Matrix, B: Matrix) -> sp.csr_array:
 def scaled_columns(M: sp.csr_array, weights: Array) -> sp.csr_array:
     """Return ``M @ diag(weights)``, with entries in the order of scipy's product.
 
-    Sums over the entries are therefore bitwise equal to sums over scipy's. For small matrices this
-    takes a fifth of the time.
+    Sums over the entries are therefore bitwise equal to sums over scipy's product. For small
+    matrices this function takes a fifth of the time.
 
     Parameters
     ----------
@@ -222,14 +225,17 @@ def scaled_columns(M: sp.csr_array, weights: Array) -> sp.csr_array:
 
 
 def reversed_rows(M: sp.csr_array) -> tuple[Index, Index]:
-    """Return the row of each entry, and an order that reverses each row, as scipy's products do."""
+    """Return the row of each entry, and an order of entries that reverses each row.
+
+    scipy's products reverse the rows in that order.
+    """
     counts = np.diff(M.indptr)
     rows = np.repeat(np.arange(M.shape[0]), counts)
     return rows, np.repeat(M.indptr[:-1] + M.indptr[1:] - 1, counts) - np.arange(M.nnz)
 
 
 def sums_rounded_once(M: sp.csr_array, x: Array, error: float) -> Array:
-    """Return ``M @ x`` without loss of digits if large summands cancel.
+    """Return ``M @ x`` with all digits even if large summands cancel.
 
     Sums whose rounding errors might exceed `error` are computed exactly and rounded once.
 
@@ -254,7 +260,10 @@ def sums_rounded_once(M: sp.csr_array, x: Array, error: float) -> Array:
 
 
 def _products(a: Array, b: Array) -> tuple[Array, Array]:
-    """Return products rounded, and their rounding errors (Dekker, 1971)."""
+    """Return the entrywise products of a and b, rounded, and their rounding errors.
+
+    See Dekker (1971).
+    """
     product_, halves = a * b, []
     for factor in (a, b):
         high = factor * 134217729.0  # 2^27 + 1
@@ -270,12 +279,12 @@ def zeros(size: int) -> Array:
 
 
 def is_blank(M: Data) -> bool:
-    """Return whether an array is a result of `zeros`, perhaps reshaped; False for other arrays."""
+    """Return whether an array is a result of `zeros`, perhaps reshaped."""
     return isinstance(M, np.ndarray) and not any(M.strides) and M.size > 1 and M.flat[0] == 0
 
 
 def alike(first: Data, second: Data) -> bool:
-    """Return whether data are equal, entry by entry.
+    """Return whether two values of one private object are equal, entry by entry.
 
     Parameters
     ----------
@@ -308,12 +317,14 @@ def has_entries(h: Array) -> bool:
 
 
 def diagonal(values: Array, size: int | None = None) -> sp.csr_array:
-    """Return the diagonal matrix; a single value is repeated `size` times."""
+    """Return the diagonal matrix with given values; a single value is repeated `size` times."""
     return sp.csr_array(sp.diags_array(np.broadcast_to(values, size or values.size)))
 
 
 def sparse_row_norms(M: sp.csr_array, order: float) -> tuple[Array, Array]:
-    """Return row norms as two factors that do not overflow; both are 0 for rows of zeros.
+    """Return the norm of each row as two factors whose product might overflow.
+
+    Both factors are 0 for rows of zeros.
 
     Parameters
     ----------
@@ -363,7 +374,7 @@ _BATCH = 2_000_000
 
 
 def round_down(lowest: float, highest: float) -> float:
-    """Return a lower bound of the exact lowest eigenvalue, given rounded lowest and highest ones.
+    """Return a lower bound of the exact lowest eigenvalue, given rounded extreme eigenvalues.
 
     Rounding errors are relative to the highest eigenvalue.
     """
@@ -404,14 +415,17 @@ def stretch(F: Matrix, work: float = _PRODUCTS) -> float:
 
 
 def is_wide(F: Matrix, work: float = _PRODUCTS) -> bool:
-    """Return whether F has many columns and F'F takes more than `work` multiplications."""
+    """Return whether F has many columns, and F'F takes more than `work` multiplications."""
     if F.shape[1] <= _DENSE_ORDER:
         return False
     return float((np.diff(csr(F).indptr).astype(float) ** 2).sum()) > work
 
 
 def eigenvalues(H: sp.csr_array, large: Callable[[sp.csr_array], Array]) -> Array:
-    """Return eigenvalues of a symmetric matrix by diagonal block; `large` bounds large blocks."""
+    """Return the eigenvalues of a symmetric matrix, computed by diagonal block.
+
+    The function `large` returns bounds of the eigenvalues of blocks that are too large.
+    """
     _, label = connected_components(H, directed=False)
     order = np.argsort(label, kind="stable")
     sizes = np.bincount(label)
@@ -440,15 +454,18 @@ def eigenvalues(H: sp.csr_array, large: Callable[[sp.csr_array], Array]) -> Arra
 
 
 def dense(H: sp.csr_array) -> Array:
-    """Return all eigenvalues of a sparse symmetric matrix, computed as a full matrix."""
+    """Return all eigenvalues of a sparse symmetric matrix, computed from a full matrix."""
     return np.asarray(np.linalg.eigvalsh(H.toarray()), dtype=np.float64)
 
 
 def lowest(H: sp.csr_array) -> Array:
-    """Return a lower bound of the smallest eigenvalue, tight if a band factorization is possible.
+    """Return a lower bound of a symmetric matrix's smallest eigenvalue.
+
+    The bound is tight if a band factorization of the matrix is possible.
 
     Cholesky factors of ``H - s I`` prove that no eigenvalue is below s. Lanczos iterations would
-    give a number above the smallest one, and may need minutes where that is nearly 0.
+    give a number above the smallest eigenvalue, and may need minutes if that eigenvalue is nearly
+    0.
     """
     order = reverse_cuthill_mckee(H, symmetric_mode=True)
     banded = sp.coo_array(H[order][:, order])
@@ -481,7 +498,7 @@ def lowest(H: sp.csr_array) -> Array:
 
 
 def least_by_rows(H: sp.csr_array) -> Array:
-    """Return the diagonal of a diagonal matrix D with H - D positive semidefinite."""
+    """Return the diagonal of a diagonal matrix D such that H - D is positive semidefinite."""
     diagonal = H.diagonal()
     return diagonal + np.abs(diagonal) - np.abs(H).sum(axis=1)
 

@@ -1,4 +1,4 @@
-r"""The objective as a small tree of outer atoms over affine combinations, and its gradient.
+r"""Normal form of an agent's objective: atoms over affine combinations, and its gradient.
 
 Every expression of the objective becomes a combination
 
@@ -55,7 +55,11 @@ _LEAST = sys.float_info.min
 
 @dataclass(frozen=True, eq=False)
 class Combination:
-    """``F x + sum_k G_k d_k + h + sum_j M_j a_j``, reshaped column-major to `shape`."""
+    """Affine combination ``u = F x + sum_k G_k d_k + h + sum_j M_j a_j`` in a normal form.
+
+    Here x is the agent's vector, d_k are its private parameters and a_j are values of atoms. The
+    vector u is reshaped column-major to `shape`.
+    """
 
     shape: tuple[int, ...]
     F: Matrix | None  # shape (m, n), or None if x does not occur outside atoms
@@ -65,18 +69,18 @@ class Combination:
 
     @property
     def affine(self) -> bool:
-        """Return whether the combination contains no atom."""
+        """Return whether the combination contains no value of an atom."""
         return not self.terms
 
     @property
     def constant(self) -> bool:
-        """Return whether neither variables, private data nor atoms occur."""
+        """Return whether the combination contains no variables, private data or atoms."""
         return self.F is None and not self.G and not self.terms
 
 
 @dataclass(frozen=True, eq=False)
 class Atom:
-    """An outer atom: a rule with its static data, applied to combinations."""
+    """Atom of a normal form: a rule with its static data, applied to combinations."""
 
     rule: Rule
     data: tuple[Any, ...]
@@ -85,19 +89,21 @@ class Atom:
 
     @property
     def by_value(self) -> bool:
-        """Return whether the atom's derivatives are computed from its value."""
+        """Return whether the atom's derivatives are computed from the atom's value."""
         return self.rule.reads_value([u.constant for u in self.args])
 
     @property
     def written(self) -> str:
-        """Return the atom as users write it, for messages."""
+        """Return the atom's cvxpy code as users write it, for messages."""
         last = self.args[-1] if len(self.args) == 2 else None
         return self.rule.written(self.data, last.h if last is not None and last.constant else None)
 
 
 @dataclass(frozen=True, eq=False)
 class Beside:
-    """An affine part ``F x`` next to the product of records and variables, ``D L @ Z(x) + F x``.
+    """Affine part ``F x`` that is added to a product of records and variables.
+
+    The sum is ``D L @ Z(x) + F x``, with the records in the rows of L and a diagonal matrix D.
 
     Attributes
     ----------
@@ -117,7 +123,7 @@ class Beside:
     apart: bool
 
     def joined(self, product: Array) -> Array:
-        """Return bounds on the rows' contributions by product and affine part together.
+        """Return bounds on each row's gradient contribution by product and affine part together.
 
         Parameters
         ----------
@@ -132,7 +138,10 @@ class Beside:
 class Clip:
     """Limit on the gradient contributions of single records, which are rows of a product.
 
-    Row r of ``L @ Z(x)`` contributes ``L_r`` times its cotangent, pulled back through Z. If an
+    The product is ``L @ Z(x)``, with the records in the rows of L and an affine function Z of the
+    variables x.
+
+    Row r of the product contributes ``L_r`` times its cotangent, pulled back through Z. If an
     affine part such as an intercept is added to the product, ``D L @ Z(x) + F x`` with a diagonal
     D, the row's contribution includes both.
 
@@ -161,16 +170,19 @@ class Clip:
 
     @property
     def place(self) -> tuple[int, int | None]:
-        """Indices of the atom and the argument whose cotangent is scaled; None: the atom's own."""
+        """Indices of the atom and the argument whose cotangent is clipped.
+
+        The second is None for the cotangent of the atom itself.
+        """
         return (self.atom, None) if self.beside is None else self.beside.place
 
     def scores(self, form: NormalForm) -> int:
-        """Return the number of scores of one record: its entries in the product."""
+        """Return the number of scores of one record, which are its entries in the product."""
         shape = form.atoms[self.atom].shape
         return 1 if len(shape) < 2 else shape[0 if self.turned else 1]
 
     def scaled(self, lengths: Array, rows: Array) -> Array:
-        """Return the cotangents of rows, each scaled down if its contribution exceeds the bound.
+        """Return the cotangents of records, scaled down if a contribution exceeds the bound.
 
         Parameters
         ----------
@@ -190,7 +202,9 @@ class Clip:
         return out if usable.all() else np.where(usable[..., None], out, 0.0)
 
     def share(self, lengths: Array, steep: Array) -> Array:
-        """Return the ratio of the bound to each record's contribution; below 1 it is clipped.
+        """Return the ratio of the clipping bound to each record's contribution.
+
+        Contributions with a ratio below 1 are clipped.
 
         Parameters
         ----------
@@ -206,7 +220,7 @@ class Clip:
 
 
 def _with_all_digits(share: Array) -> Array:
-    """Return shares, with 0 in place of NaN and of subnormal numbers.
+    """Return the ratios of `Clip.share`, with 0 in place of NaN and of subnormal numbers.
 
     Subnormal numbers may be rounded up by a factor of up to 2, so the clip would exceed its bound.
     """
@@ -236,7 +250,7 @@ def row_lengths(rows: Data | SparseMatrices) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class NormalForm:
-    """An agent's objective f(x; d), to be minimized."""
+    """Normal form of an agent's objective f(x; d) of decisions x and private data d, minimized."""
 
     n: int  # length of the agent's vector
     private: tuple[PrivateSpec, ...]  # the private parameters d_k in index order
@@ -245,12 +259,12 @@ class NormalForm:
 
     @property
     def data_size(self) -> int:
-        """Number of entries of all private parameters together."""
+        """Number of entries of all private parameters of the objective together."""
         return sum(spec.size for spec in self.private)
 
     @functools.cached_property
     def factors(self) -> frozenset[int]:
-        """Indices of private matrices that only multiply variables, as a whole: may be sparse."""
+        """Indices of private matrices that may be sparse, since they only multiply variables."""
         factors, others = set[int](), {k for k, _ in self.root.G}
         for atom in self.atoms:
             for u in atom.args:
@@ -276,18 +290,21 @@ class NormalForm:
         *,
         limited: bool = False,
     ) -> Evaluator:
-        """Return the objective with private data of one or several agents; see `Evaluator`."""
+        """Return the objective with the private data of one agent or several inserted.
+
+        See `Evaluator` for the parameters.
+        """
         return Evaluator(self, data, clips, limited=limited)
 
     def at_zero(self) -> Evaluator:
-        """Return the public objective for data of zeros, f(.; 0)."""
+        """Return the public objective f(.; 0), with zeros in place of all private data."""
         return derived_once(NormalForm._at_zero)(self)
 
     def _at_zero(self) -> Evaluator:
         return self.bind([zeros(spec.size) for spec in self.private])
 
     def at_labels(self, sign: float) -> Evaluator | None:
-        """Return the public objective for made-up records; None if some data are no records.
+        """Return the public objective for made-up records; None if some data are not records.
 
         All labels of a record are equal numbers, of the largest l2 norm. Features, which are data
         in matrix products, are zero: they are large, and do not matter at an initial point of 0.
@@ -301,7 +318,7 @@ class NormalForm:
         return None if data is None else self.bind(data)
 
     def filled(self, labels: float, features: float) -> list[Array] | None:
-        """Return made-up records of equal entries and the largest l2 norm, times a factor.
+        """Return made-up data: records with equal entries, of the largest norm times a factor.
 
         Features are data in matrix products, and all other data are labels. The result is None if
         some private data are no records.
@@ -326,7 +343,7 @@ class NormalForm:
         return data
 
     def renamed(self, private: Sequence[PrivateSpec]) -> NormalForm:
-        """Return the form for data with other names; both share all derived numbers.
+        """Return the form for private data with other names; all derived numbers are shared.
 
         Parameters
         ----------
@@ -343,7 +360,7 @@ class NormalForm:
 
     @functools.cached_property
     def derived(self) -> dict[Callable[..., Any], Any]:
-        """Return the store of `derived_once`: results by function."""
+        """Return the store of results that `derived_once` keeps, by function."""
         # Plans need these public numbers in many places, and thousands of agents that differ only
         # in names share them.
         return {}
@@ -363,12 +380,12 @@ class NormalForm:
 
     @functools.cached_property
     def read(self) -> frozenset[int]:
-        """Indices of atoms whose values a gradient reads; the outermost ones are often not read."""
+        """Indices of atoms whose values a gradient reads; outermost atoms are often not read."""
         by_value = {j for j, atom in enumerate(self.atoms) if atom.by_value}
         return frozenset(by_value | {j for a in self.atoms for u in a.args for j, _ in u.terms})
 
     def reach(self, atom: Atom) -> tuple[bool, frozenset[int]]:
-        """Return whether an atom depends on x, and the private parameters that it depends on."""
+        """Return whether an atom depends on x, and the indices of the data that it reads."""
         on_x, on_d = False, frozenset[int]()
         for arg in atom.args:
             on_x |= arg.F is not None
@@ -380,7 +397,7 @@ class NormalForm:
 
 
 def derived_once(function: Callable[[NormalForm], T]) -> Callable[[NormalForm], T]:
-    """Return a function of a form alone, evaluated once for all forms that differ in names only."""
+    """Return a function of a form with results stored for all forms that differ in names only."""
 
     @functools.wraps(function)
     def found(form: NormalForm) -> T:
@@ -446,14 +463,17 @@ class Evaluator(BehindTheDoor):
                 self._steps[j].clips[k] = Clipped.of(clip, self._steps, self._limit)
 
     def _weights(self) -> tuple[Array, list[Array | None]]:
-        """Return initial values of the backward pass: the root's gradient, atoms' cotangents."""
+        """Return initial values of the backward pass.
+
+        These are the gradient of the root's affine part and the cotangents of all atoms.
+        """
         out = np.zeros(self._form.n)
         cotangents: list[Array | None] = [None] * len(self._steps)
         self._root.backward(np.ones(1), out, cotangents)
         return out, [None if g is None else folded(g) for g in cotangents]
 
     def inserted(self) -> NormalForm:
-        """Return one agent's objective with its data as constants; it is as private as the data."""
+        """Return one agent's objective with its data as constants, as private as the data."""
         if self._lead:
             raise package_fault(
                 "Data of several agents cannot stand in one objective as constants."
@@ -466,7 +486,7 @@ class Evaluator(BehindTheDoor):
         return NormalForm(self._form.n, (), tuple(atoms), root)
 
     def value(self, x: Array) -> Any:
-        """Return the values f(x; d).
+        """Return the objective's values f(x; d).
 
         Parameters
         ----------
@@ -485,7 +505,9 @@ class Evaluator(BehindTheDoor):
         return np.broadcast_to(value, lead) if lead else float(value)
 
     def gradient(self, x: Array) -> Array:
-        """Return a (sub)gradient of f(.; d) at x, as stated in `dpcvx.model.atoms`.
+        """Return a (sub)gradient of the objective f(.; d) at x.
+
+        `dpcvx.model.atoms` states the subgradients at kinks.
 
         Parameters
         ----------
@@ -501,7 +523,7 @@ class Evaluator(BehindTheDoor):
             return self._backward(x)
 
     def clipped(self, x: Array, times: float) -> tuple[Array, int]:
-        """Return the gradient of a multiple of f, and the number of records that are clipped.
+        """Return the clipped gradient of a multiple of f, and the number of clipped records.
 
         Parameters
         ----------
@@ -546,7 +568,7 @@ def _inserted(u: Combination, argument: Argument) -> Combination:
 
 
 def limited_to_numbers(v: Array) -> Array:
-    """Return numbers with the largest float in place of infinite ones, and 0 in place of NaN."""
+    """Return an array with the largest float in place of infinite entries, and 0 for NaN."""
     if is_blank(v):
         return v
     # A finite sum of squares proves all numbers finite, twice as fast as a test of each. Finite
@@ -557,7 +579,7 @@ def limited_to_numbers(v: Array) -> Array:
 
 
 class Clipped(BehindTheDoor):
-    """A clip with the norms of the records that it is applied to.
+    """A `Clip` together with the norms of the records whose contributions it limits.
 
     Parameters
     ----------
@@ -574,7 +596,7 @@ class Clipped(BehindTheDoor):
 
     @classmethod
     def of(cls, clip: Clip, steps: Sequence[AtomStep], limit: Limit) -> Clipped:
-        """Return the clip with the records of its product, which atoms may compute from data.
+        """Return the clip with the records in its product, which atoms may compute from data.
 
         Parameters
         ----------
@@ -591,19 +613,22 @@ class Clipped(BehindTheDoor):
         return cls(clip, factor(None, values))  # no variables are part of the records
 
     def exceeded(self, g: Array) -> int:
-        """Return the number of records whose contribution at a cotangent exceeds the bound."""
+        """Return how many records have a contribution above the clip's bound.
+
+        `g` is the cotangent of the product.
+        """
         steep = row_lengths(self.rows(g))
         with np.errstate(all="ignore"):
             share = self._clip.share(self._lengths, steep)
         return int(np.count_nonzero(share < 1))
 
     def rows(self, g: Array) -> Array:
-        """Return the flat cotangent with a row per record, shape (records, columns)."""
+        """Return the flat cotangent g as rows, one per record, shape (records, columns)."""
         count = self._lengths.shape[-1]
         return g.reshape(count, -1) if self._clip.turned else g.reshape(-1, count).T
 
     def __call__(self, g: Array) -> Array:
-        """Return the flat cotangent with rows scaled down if a contribution exceeds the bound."""
+        """Return the flat cotangent g with the rows of too large contributions scaled down."""
         count = self._lengths.shape[-1]
         columns = g.shape[-1] // count
         if self._clip.turned:  # records are columns, which lie one after the other
@@ -642,7 +667,7 @@ class AtomStep(BehindTheDoor):
     def of(
         cls, j: int, atom: Atom, data: Sequence[Data | SparseMatrices], limit: Limit
     ) -> AtomStep:
-        """Return the step of an atom with data inserted."""
+        """Return the evaluation step of atom j, with the private data inserted."""
         rule = atom.rule.fitted(atom.data, [u.shape for u in atom.args], atom.shape)
         pairs = zip(atom.args, rule.layouts, strict=True)
         return cls(j, rule, [Argument.of(u, data, limit, layout) for u, layout in pairs])
@@ -650,7 +675,7 @@ class AtomStep(BehindTheDoor):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Order(BehindTheDoor):
-    """Order of the evaluation of atoms for a gradient.
+    """Order that a gradient evaluates atoms in, with blocks of rows in between.
 
     Attributes
     ----------
@@ -678,7 +703,7 @@ def forward(
     read: Container[int],
     limit: Limit,
 ) -> list[list[Array]]:
-    """Evaluate steps: return their arguments in the rules' layouts, and store values in `values`.
+    """Evaluate atoms in order: return their arguments, and store their values in `values`.
 
     Parameters
     ----------
@@ -710,7 +735,7 @@ def backward(
     limit: Limit,
     look: Look | None = None,
 ) -> None:
-    """Add the contributions of steps to gradients, and to cotangents of the atoms that they read.
+    """Add the atoms' contributions to gradients, and to cotangents of atoms that they read.
 
     Parameters
     ----------
@@ -752,7 +777,7 @@ Look = Callable[[Clipped, Array], None]
 
 
 class Argument(BehindTheDoor):
-    """A combination with data inserted and summed into one offset, in the layout of a rule.
+    """Argument of an atom: a combination with data inserted, in the layout of the atom's rule.
 
     Parameters
     ----------
@@ -798,7 +823,7 @@ class Argument(BehindTheDoor):
         limit: Limit,
         layout: Callable[[Array], Array] = flat,
     ) -> Argument:
-        """Return the argument for a combination with data inserted."""
+        """Return the argument of an atom for a combination with data inserted."""
         sparse = [data[k] for k, _ in u.G if not isinstance(data[k], np.ndarray)]
         if sparse:  # one of `NormalForm.factors`: finite, and nothing is added to it
             return cls(u.F, u.terms, sparse[0], limit, layout)
@@ -811,11 +836,11 @@ class Argument(BehindTheDoor):
 
     @property
     def terms(self) -> list[tuple[int, Matrix | Diagonal]]:
-        """Indices of the atoms in the combination, with their matrices."""
+        """Indices of the atoms that the combination contains, with their matrices."""
         return [(j, M) for j, M, _ in self._terms]
 
     def __call__(self, x: Array | None, values: Sequence[Array]) -> Any:
-        """Return the value at x (None for zeros), given the values of atoms."""
+        """Return the argument's value at x (None for zeros), given the values of all atoms."""
         if not self.moving:
             return self.constant
         total: Any = None
@@ -831,7 +856,7 @@ class Argument(BehindTheDoor):
         return total if self._layout is flat else self._layout(total)
 
     def backward(self, g: Array, out: Array, cotangents: list[Array | None]) -> None:
-        """Add the pullback of its cotangent g to the gradient and to its atoms' cotangents."""
+        """Add the pullback of the argument's cotangent g to gradient and atoms' cotangents."""
         if self._transposed is not None:
             out += times(self._transposed, g)
         for j, _, transposed in self._terms:
@@ -840,7 +865,7 @@ class Argument(BehindTheDoor):
 
 
 def digest_of(u: Combination) -> bytes:
-    """Return a digest that equal combinations share."""
+    """Return a digest of a combination, equal for equal combinations."""
     digest = hashlib.sha256(repr((u.shape, [k for k, _ in u.G], [j for j, _ in u.terms])).encode())
     matrices = [M for M in (u.F, *(G for _, G in u.G), *(M for _, M in u.terms)) if M is not None]
     for M in matrices:

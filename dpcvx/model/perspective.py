@@ -20,7 +20,7 @@ Tree = TypeVar("Tree")
 
 
 def copyable(tree: Tree) -> Tree:
-    """Return a tree whose ``cp.perspective`` atoms are copied together with their functions.
+    """Return a tree whose copies of ``cp.perspective`` atoms include their functions.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def copyable(tree: Tree) -> Tree:
 
 
 def _held(f: cp.Expression, s: cp.Variable, recession: Any) -> Any:
-    """Return a perspective that shows the parameters of f, and is copied together with f."""
+    """Return a perspective of f and s that lists the parameters of f, and is copied with f."""
     atom: Any = cp.perspective(f, s, recession)
     methods = {"parameters": _parameters, "get_data": _data, "copy": _copy, "tree_copy": _tree_copy}
     vars(atom).update({name: partial(method, atom) for name, method in methods.items()})
@@ -58,7 +58,7 @@ def _data(atom: Any) -> list[Any]:
 
 
 def _copy(atom: Any, args: Any = None, id_objects: Any = None) -> Any:
-    """Return a copy with other arguments: first s, then the variables of f."""
+    """Return a copy of a perspective with other arguments: first s, then the variables of f."""
     places = dict(id_objects or {})
     if args is not None:
         places |= {id(old): new for old, new in zip(atom.args, args, strict=True)}

@@ -66,7 +66,7 @@ class Prior:
 
 @dataclass(frozen=True, eq=False)
 class Expectation:
-    """Prior means and standard deviations of a private object's stored entries.
+    """Prior means and standard deviations of the stored entries of a private object.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ def _kept(expected: Prior, spec: PrivateSpec) -> Expectation:
 
 
 def _spread_out(values: ArrayLike, spec: PrivateSpec, name: str) -> Array:
-    """Return the values in the shape of the data."""
+    """Return a prior's values in the shape of the private data `name`; one number is repeated."""
     array = np.asarray(values)
     if array.ndim and array.shape != spec.shape:
         raise ModelError(

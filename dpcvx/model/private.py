@@ -70,22 +70,22 @@ class Uses:
 
     @property
     def losses(self) -> list[Any]:
-        """Privacy losses of the runs with noise."""
+        """Privacy losses of the recorded runs with noise."""
         return [use.loss for use in self.runs if use.loss is not None]
 
     @property
     def releases(self) -> int:
-        """Number of releases of all runs."""
+        """Number of releases of all recorded runs together."""
         return sum(use.releases for use in self.runs)
 
     @property
     def open(self) -> bool:
-        """Return whether some run had no noise."""
+        """Return whether some recorded run released values without noise."""
         return any(use.loss is None for use in self.runs)
 
     @property
     def handed(self) -> bool:
-        """Return whether some run read data from ``data=``."""
+        """Return whether some recorded run read data from ``data=``."""
         return any(use.handed for use in self.runs)
 
     def add(self, use: Use) -> None:
@@ -328,7 +328,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
 
     @property
     def spec(self) -> PrivateSpec:
-        """The public part of the declaration."""
+        """Public part of the declaration."""
         sign: Literal["nonneg", "nonpos"] | None = None
         if self.attributes["nonneg"]:
             sign = "nonneg"
@@ -412,7 +412,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
 
 
 def _limits(bounds: object, label: str) -> tuple[float, float] | None:
-    """Return the declared bounds as two numbers."""
+    """Return the declared bounds of entries as two numbers; infinite ones if omitted."""
     if bounds is None:
         return None
     pair = real_array(bounds)
@@ -425,7 +425,7 @@ def _limits(bounds: object, label: str) -> tuple[float, float] | None:
 
 
 def _columns(columns: object, sizes: tuple[int, ...], label: str) -> tuple[str, ...]:
-    """Return the names of the columns; none if they are omitted."""
+    """Return the public names of the data's columns; an empty tuple if they are omitted."""
     if columns is None:
         return ()
     names = listed(columns)
@@ -440,14 +440,14 @@ def _columns(columns: object, sizes: tuple[int, ...], label: str) -> tuple[str, 
 
 
 def _same(first: object, second: object) -> bool:
-    """Return whether two objects are identical, or arrays that share memory."""
+    """Return whether two objects are the same object, or arrays that share memory."""
     values = [getattr(v, "data", None) if sp.issparse(v) else v for v in (first, second)]
     arrays = [value for value in values if isinstance(value, np.ndarray)]
     return first is second or (len(arrays) == 2 and np.may_share_memory(arrays[0], arrays[1]))
 
 
 def without_data(private: Private) -> Private:
-    """Return a copy of a private object, with its cvxpy id and without its data."""
+    """Return a copy of a private object with its cvxpy id, but without its data."""
     twin = Private.__new__(Private)
     vars(twin).update(private.__getstate__())
     return twin
@@ -473,7 +473,7 @@ def source_of(
     name: str | None = None,
     asked: str = "plan.run(data={private: array})",
 ) -> Sealed:
-    """Return a function that fetches the private values; nothing is read yet.
+    """Return sealed private data, which fetch the values when called; no value is read yet.
 
     Parameters
     ----------
@@ -502,7 +502,7 @@ def source_of(
 
 
 def seal_all(data: object, argument: str = "data") -> dict[Private | str, Sealed]:
-    """Return a mapping of private objects or their names to data, with the data sealed.
+    """Return a mapping from private objects or their names to data, with the data sealed.
 
     Callers do this first, so that no stack frame of the package holds unsealed data.
 

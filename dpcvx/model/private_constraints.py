@@ -67,7 +67,7 @@ _FLAT = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class ConstraintRows:
-    """Rows of a cone form that hold or fail together: one inequality, or one cone.
+    """Rows of a cone program that hold or fail together: one inequality, or one cone.
 
     Attributes
     ----------
@@ -83,13 +83,13 @@ class ConstraintRows:
 
     @property
     def rows(self) -> Index:
-        """Indices of the rows."""
+        """Indices of these rows in the cone program."""
         return self.first + np.arange(self.size)
 
 
 @dataclass(frozen=True, eq=False)
 class PrivateConstraint:
-    """The cone form of a constraint; D is the total size of its agent's data."""
+    """Cone program of a constraint with private data d; see the module for A, B and b."""
 
     what: str  # name in messages, such as "Constraint 0 of agent 'north'"
     layout: Layout  # layout of its variables, which are the first columns
@@ -99,14 +99,14 @@ class PrivateConstraint:
     parts: tuple[ConstraintRows, ...]  # the rows in which private data occur
 
     def at(self, d: Array) -> tuple[sp.csr_array, Array]:
-        """Return A(d) and b(d) for the data d."""
+        """Return the matrix A(d) and the right-hand side b(d) of the cone program for data d."""
         A = sp.csr_array(self.data.A)
         if self.slopes.nnz:
             A = sp.csr_array(A + sp.kron(sp.eye_array(A.shape[0]), d[None, :]) @ self.slopes)
         return A, self.data.b + self.offsets @ d
 
     def _kind(self, number: int) -> tuple[str, int]:
-        """Return the kind of the cone that contains a part, and the part's first row in it."""
+        """Return the type of the cone that contains a part, and the part's first row in it."""
         first = 0
         for kind, size in self.data.cones.blocks():
             if first <= self.parts[number].first < first + size:
@@ -115,12 +115,15 @@ class PrivateConstraint:
         raise AssertionError("parts are rows of cones")
 
     def order(self, number: int) -> int:
-        """Return the matrix order of a part that is a semidefinite cone; 0 for other parts."""
+        """Return the matrix order of a part that is a semidefinite cone; 0 for other cones."""
         size = self.parts[number].size
         return 0 if self._kind(number)[0] != "psd" else (math.isqrt(8 * size + 1) - 1) // 2
 
     def missable(self, number: int) -> Array:
-        """Return the slack that one unit of permitted violation adds to each row of a part."""
+        """Return the slack that one unit of permitted violation adds to each row of a part.
+
+        A part is one inequality or one cone.
+        """
         if order := self.order(number):
             return triangle(np.eye(order))
         rows = np.zeros(self.parts[number].size)
@@ -128,13 +131,19 @@ class PrivateConstraint:
         return rows
 
     def margin(self, number: int) -> Array:
-        """Return the slack that a margin of 1 subtracts from each row of a part."""
+        """Return the slack that a safety margin of 1 subtracts from each row of a part.
+
+        A part is one inequality or one cone.
+        """
         if not self.order(number) or self.parts[number].bends:
             return self.missable(number)
         return triangle(self._spread(number))
 
     def _spread(self, number: int) -> Array:
-        """Return the matrix that a margin of one subtracts: zero where no data occur."""
+        """Return the matrix that a margin of 1 subtracts from a semidefinite cone's slack.
+
+        Its entries are zero where no data occur.
+        """
         moved = matrices(self.offsets[self.parts[number].rows].toarray().T)
         wide = np.concatenate(moved, axis=1)
         met = np.any(wide != 0, axis=1)
@@ -144,7 +153,7 @@ class PrivateConstraint:
         return np.where(met[:, None] & met, (spread + spread.T) / 2, 0.0)
 
     def standardized(self, number: int, image: Array) -> Array:
-        """Return the effect of noise on the rows of a part, in units of the part's margin.
+        """Return how noise moves the rows of a part, in units of the part's safety margin.
 
         Parameters
         ----------
@@ -168,7 +177,9 @@ class PrivateConstraint:
         return triangle(root @ matrices(image.T)[:, met][:, :, met] @ root).T
 
     def moved(self, rows: Index) -> tuple[sp.csr_array, Array]:
-        """Return derivatives ``v_j(y) = offset - slope y`` of some rows' slacks by the data.
+        """Return the derivatives by the data of the slacks of some rows.
+
+        For row j the derivative is ``v_j(y) = offset - slope y``, with y as in the module.
 
         Returns
         -------
@@ -180,7 +191,7 @@ class PrivateConstraint:
         return self.slopes[chosen], self.offsets[rows].toarray().ravel()
 
     def entries(self, rows: Index) -> Index:
-        """Return the indices of the data's entries that occur in some rows."""
+        """Return the indices of the entries of the data that occur in some rows."""
         D = self.offsets.shape[1]
         met = abs(self.offsets[rows]).sum(axis=0) > 0
         slope, _ = self.moved(rows)
@@ -189,7 +200,9 @@ class PrivateConstraint:
 
 
 def matrices(triangles: Array) -> Array:
-    """Return the symmetric matrices, shape (..., n, n), that rows of semidefinite cones stand for.
+    """Return symmetric matrices, shape (..., n, n), from their scaled upper triangles.
+
+    These triangles are the rows of semidefinite cones.
 
     Parameters
     ----------
@@ -213,7 +226,7 @@ def triangle(full: Array) -> Array:
 def private_constraint(
     constraint: cp.Constraint, private: Sequence[Private], what: str, owner: str
 ) -> PrivateConstraint:
-    """Compile a constraint with private data to its cone form; no data are read.
+    """Compile a constraint with private data to its cone program; no data are read.
 
     Parameters
     ----------
@@ -281,7 +294,7 @@ def private_constraint(
 
 
 def _running_sums(tree: Any, places: Mapping[int, Any]) -> dict[int, Any]:
-    """Return matrix products that replace running sums (``cp.cumsum``), by the ids of the sums.
+    """Return matrix products that replace running sums (``cp.cumsum``), by id of the sum.
 
     cvxpy's cone form of a running sum has an equality for every entry, which data would be in.
     """
@@ -305,7 +318,7 @@ def _stand_in(private: Private) -> cp.Parameter:
 
 
 def _points(used: Sequence[Private]) -> tuple[Iterator[list[Array]], list[float]]:
-    """Return data points (zeros, then 1 or -1 in one entry at a time), and these signs.
+    """Return data points (zeros, then 1 or -1 in one entry at a time), and these numbers.
 
     A cone form that is affine in the data is determined by its values at these points.
     """
@@ -336,7 +349,10 @@ def _parts(
     name: str,
     by_user: bool,
 ) -> tuple[ConstraintRows, ...]:
-    """Return the rows that contain data, by cone; `by_user`: whether the user wrote an equality."""
+    """Return the rows of a cone program that contain private data, by cone.
+
+    `by_user` tells whether the user wrote an equality.
+    """
     m, D = offsets.shape
     bends = (np.diff(slopes.indptr) > 0).reshape(m, D).any(axis=1)
     met = bends | (np.diff(offsets.indptr) > 0)
@@ -371,7 +387,7 @@ def _parts(
 
 
 def equality(what: str, name: str) -> PrivacyError:
-    """Return the error for an equality with private data."""
+    """Return the error for an equality constraint with private data."""
     return PrivacyError(
         f"{what} is an equality with private '{name}', which a decision from noisy data cannot "
         "meet exactly for the true data. Write the variable that it defines as an expression, such "
@@ -394,7 +410,7 @@ def _bent(what: str, name: str) -> PrivacyError:
 
 
 def check_readable(spec: PrivateSpec, what: str) -> None:
-    """Refuse data without a margin: complex data, and data whose rows are clipped or zeroed."""
+    """Refuse data whose noise permits no safety margin: complex, clipped or zeroed data."""
     if spec.is_complex:
         raise PrivacyError(
             f"{what} contains private '{spec.name}', which is complex. Write "
@@ -418,7 +434,7 @@ def check_readable(spec: PrivateSpec, what: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class NoiseBall:
-    """Set of noise ``N u`` that rows are kept for: u in a ball or in a box."""
+    """Set of noise vectors ``N u`` that a margin must cover: u lies in a ball or in a box."""
 
     radius: float  # bound on the l2 norm of u, or on each entry of u in a box
     noise: sp.csr_array  # shape (D, s); N, which maps standard noise to noise in the data
@@ -433,7 +449,9 @@ class NoiseBall:
 
 @dataclass(frozen=True, eq=False)
 class Tightened:
-    """A constraint with its margins; without margins, the constraint at the released data.
+    """A constraint with private data and safety margins, for data released with noise.
+
+    Without margins, it is the constraint at the released data.
 
     Attributes
     ----------
@@ -453,30 +471,30 @@ class Tightened:
 
     @property
     def firm(self) -> bool:
-        """Return whether the constraint has margins and allows no violation."""
+        """Return whether the constraint has safety margins and allows no violation."""
         return self.price is None and bool(self.margins or self.balls)
 
     @property
     def missable(self) -> slice:
-        """Range of auxiliary columns that hold the violation of each part."""
+        """Range of auxiliary columns that hold the permitted violation of each part."""
         first = self.constraint.data.q.size - self.constraint.data.n
         return slice(first, first + (0 if self.price is None else len(self.constraint.parts)))
 
     @property
     def auxiliary(self) -> int:
-        """Number of columns besides the constraint's variables."""
+        """Number of columns of the cone program besides the constraint's variables."""
         boxes = sum(values.size for _, values in self._boxes(0).values())
         return self.missable.stop + len(self._bending_cones()) + boxes
 
     def at(self, d: Array) -> ConeData:
-        """Return the tightened cone program at the released data d."""
+        """Return the constraint with its margins as a cone program at the released data d."""
         A, b = self.constraint.at(d)
         for number, margin in self.margins.items():
             b[self.constraint.parts[number].rows] -= self.constraint.margin(number) * margin
         return self._assembled(A, b)
 
     def directions(self) -> ConeData | None:
-        """Return a program whose recession directions are those of every released data.
+        """Return a cone program whose recession directions hold for all released data.
 
         The result is None if private data multiply variables: the directions then depend on data.
         """
@@ -486,7 +504,10 @@ class Tightened:
         return self._assembled(A, b)
 
     def _assembled(self, A: sp.csr_array, b: Array) -> ConeData:
-        """Return the program with rows sorted by cone, with columns and cones for the margins."""
+        """Return the cone program with A and b, and with columns and cones for the margins.
+
+        Its rows are sorted by cone.
+        """
         parts, cones = self.constraint.parts, self.constraint.data.cones
         m, N = A.shape
         missed = self.missable.stop - self.missable.start
@@ -544,14 +565,19 @@ class Tightened:
         )
 
     def _boxes(self, width: int) -> dict[int, tuple[sp.csr_array, Array]]:
-        """Return `_image` for each part with a box: the effect of noise, component by component."""
+        """Return the effect of noise on each part with a box as noise set; see `_image`.
+
+        `width` is the number of columns of the program.
+        """
         return {k: self._image(k, ball, width) for k, ball in self.balls.items() if ball.box}
 
     def _bending_cones(self) -> list[int]:
         return [k for k in self.balls if self.constraint.parts[k].size > 1]
 
     def _image(self, number: int, ball: NoiseBall, width: int) -> tuple[sp.csr_array, Array]:
-        """Return A and b with ``b - A y`` equal to ``r N' v_j(y)`` for all rows j of a part.
+        """Return A and b such that ``b - A y`` is the effect of noise on the rows of a part.
+
+        The effect on row j is ``r N' v_j(y)``, as in the module.
 
         The l2 norm of all these rows bounds the effect of noise in the ball on a cone. If data are
         in the first row of a second-order cone and in others, Cauchy's inequality adds a factor of
@@ -571,12 +597,12 @@ class Tightened:
 
 
 def _columns(first: int, count: int, width: int) -> sp.csr_array:
-    """Return the matrix that picks `count` columns from `first` on."""
+    """Return the matrix that picks `count` of `width` columns, from column `first` on."""
     entries = np.ones(count), (np.arange(count), first + np.arange(count))
     return sp.csr_array(entries, shape=(count, width))
 
 
 def _with_column(A: sp.csr_array, part: ConstraintRows, column: int, values: Array) -> sp.csr_array:
-    """Return a matrix with values added to one column, in the rows of a part."""
+    """Return the matrix A with values added to one column, in the rows of a part."""
     entries = values, (part.rows, np.full(part.size, column))
     return sp.csr_array(A + sp.csr_array(entries, shape=A.shape))

@@ -1,4 +1,4 @@
-r"""The quadratic part of a normal form: atoms whose second derivatives are constant matrices.
+r"""Quadratic part of a normal form: atoms whose second derivatives are constant matrices.
 
 An atom that the objective reaches through linear operations only has a constant weight; if it is
 quadratic in affine arguments, its second derivatives are constant.
@@ -36,7 +36,7 @@ _MANY = 1 << 18
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """An atom that the form's root contains, with its weight: one number per entry of its value."""
+    """An atom in the objective's sum, with its weight: one number per entry of its value."""
 
     atom: Atom
     weight: Array
@@ -56,12 +56,12 @@ class Bilinear:
 
 
 def terms(form: NormalForm) -> list[Term]:
-    """Return the atoms that the form's root contains, with their weights."""
+    """Return the atoms that the objective sums, with their weights."""
     return [Term(form.atoms[j], np.ravel(as_array(M))) for j, M in form.root.terms]
 
 
 def bilinear(form: NormalForm, term: Term) -> Bilinear | None:
-    """Return the term as a bilinear form of affine arguments with a public matrix, or None."""
+    """Return a term as a bilinear form of affine arguments with a public matrix, or None."""
     atom = term.atom
     if not atom.rule.is_bilinear(atom.data):  # before arguments are expanded
         return None
@@ -80,7 +80,7 @@ def bilinear(form: NormalForm, term: Term) -> Bilinear | None:
 
 @dataclass(frozen=True, eq=False)
 class Quadratic:
-    """Terms of a form that depend on x, sorted by what is known of their second derivatives.
+    """Terms of an objective that depend on x, sorted by what is known of their Hessians.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class Quadratic:
 
 @derived_once
 def quadratic(form: NormalForm) -> Quadratic:
-    """Return the terms of a form that depend on x, sorted; see `Quadratic`."""
+    """Return the objective's terms that depend on x, sorted as in `Quadratic`."""
     shape = (form.n, form.n)
     H, least = sp.csr_array(shape), np.zeros(form.n)
     wide: list[Term] = []
@@ -141,7 +141,7 @@ def hessian(form: NormalForm) -> tuple[sp.csr_array, list[Term]]:
 
 
 def hessian_at(form: NormalForm, x: Array, scale: Array) -> sp.csr_array:
-    """Return second derivatives at a public point, or those of the quadratic terms alone.
+    """Return the objective's Hessian at a public point, or that of its quadratic terms alone.
 
     The quadratic terms alone are used if another term contains private data, or if second
     derivatives may jump at the point.
@@ -187,7 +187,7 @@ def _differences(gradient: Callable[[Array], Array], x: Array, steps: Array) -> 
 
 
 def curved(form: NormalForm) -> list[int]:
-    """Return indices of the root's terms whose second derivatives may depend on private data."""
+    """Return indices of the objective's terms whose Hessians may depend on private data."""
     return [
         k
         for k, term in enumerate(terms(form))
@@ -208,7 +208,10 @@ def straight(form: NormalForm, atom: Atom) -> bool:
 
 @derived_once
 def is_quadratic_given_data(form: NormalForm) -> bool:
-    """Return whether the terms of `curved` are quadratic in x once data are inserted."""
+    """Return whether terms with data-dependent Hessians are quadratic in x for given data.
+
+    See `curved` for these terms.
+    """
     inserted = form.at_zero().inserted()
     found_terms = terms(inserted)
     return all(bilinear(inserted, found_terms[k]) is not None for k in curved(form))
@@ -238,9 +241,9 @@ def data_curvature(form: NormalForm, objective: Evaluator) -> sp.csr_array:
 
 
 def cross(form: NormalForm, parts: Bilinear, k: int) -> Sparse:
-    """Return the derivative of a term's gradient in x by private parameter k, shape (n, size).
+    """Return the derivative by data k of the gradient of a bilinear term, shape (n, size).
 
-    A derivative with many entries is stored by column: its columns are the rows of u.
+    A derivative with many entries is stored by column: its columns are the rows of the argument u.
     """
     wide = _by_columns(parts, k) if parts.u is parts.v else None
     if wide is not None:
@@ -280,7 +283,7 @@ def _second(
 
 
 def affine_view(form: NormalForm, combination: Combination) -> Combination | None:
-    """Return the combination with linear products expanded, or None if it is not affine."""
+    """Return a combination with its linear products expanded, or None if it is not affine."""
     if combination.affine:
         return combination
     F, G, h = combination.F, dict(combination.G), combination.h.copy()
@@ -298,7 +301,7 @@ def affine_view(form: NormalForm, combination: Combination) -> Combination | Non
 
 
 def _expand(form: NormalForm, atom: Atom) -> Combination | None:
-    """Return a product with one constant side as an affine combination."""
+    """Return a product atom with one constant side as an affine combination; None for others."""
     if atom.rule.product != "matrix" or not any(a.constant for a in atom.args):
         return None
     left, right = (affine_view(form, a) for a in atom.args)

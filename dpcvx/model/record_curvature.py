@@ -31,7 +31,7 @@ _APART = 2.0**-10
 
 
 class RecordCurvature(BehindTheDoor):
-    """Second derivatives of the losses, record by record, as squares ``W_i' W_i``.
+    """Second derivatives W_i' W_i of the loss of each record i.
 
     Parameters
     ----------
@@ -47,12 +47,12 @@ class RecordCurvature(BehindTheDoor):
 
     @staticmethod
     def none(n: int) -> RecordCurvature:
-        """Return the second derivatives of no records."""
+        """Return the object for no records and n variables."""
         return RecordCurvature(np.zeros((0, 1, n)))
 
     @staticmethod
     def at(form: NormalForm, data: Sequence[Data], clip: Clip, x: Array) -> RecordCurvature:
-        """Return the records' second derivatives of an objective at a point.
+        """Return the second derivatives of an objective's records at a point x.
 
         Parameters
         ----------
@@ -75,15 +75,18 @@ class RecordCurvature(BehindTheDoor):
         return float(self._sizes.max(initial=0.0))
 
     def exceeding(self, limit: float) -> int:
-        """Return the number of records whose second derivative has a trace above a limit."""
+        """Return how many records have a second derivative with a trace above a limit."""
         return int(np.count_nonzero(self._sizes > limit))
 
     def cut(self, limit: float) -> tuple[float, float]:
-        """Sum the second derivatives, each scaled down to a trace of at most the limit.
+        """Return trace and largest eigenvalue of a sum of limited second derivatives.
+
+        Each record's second derivative is scaled down to a trace of at most the limit.
 
         If one record is added, removed or replaced, each result moves by at most the limit. Each
-        summand has a trace between 0 and the limit. It raises the trace of the sum by that, and the
-        largest eigenvalue by a number between 0 and its norm (Weyl), which is at most its trace.
+        summand has a trace between 0 and the limit. It raises the trace of the sum by its trace,
+        and the largest eigenvalue by a number between 0 and its norm (Weyl), which is at most its
+        trace.
 
         Parameters
         ----------
@@ -106,7 +109,10 @@ class RecordCurvature(BehindTheDoor):
 
 
 def _parts(form: NormalForm, data: Sequence[Data], clip: Clip, x: Array) -> tuple[Array, Array]:
-    """Return J, shape (records, scores, n), and D, shape (records, scores, scores); all finite."""
+    """Return J and D of all records, as in the module, with finite entries.
+
+    Their shapes are (records, scores, n) and (records, scores, scores).
+    """
     limit = limited_to_numbers
     steps = [AtomStep.of(j, atom, data, limit) for j, atom in enumerate(form.atoms)]
     clipped, (j, k) = Clipped.of(clip, steps, limit), clip.place
@@ -152,7 +158,10 @@ def _parts(form: NormalForm, data: Sequence[Data], clip: Clip, x: Array) -> tupl
 
 
 def _watched(steps: Sequence[AtomStep], j: int, k: int | None, clip: Clipped) -> list[AtomStep]:
-    """Return the steps with one clip, which sees the cotangent of atom j, or of its argument k."""
+    """Return the steps with one clip, which records the cotangent of atom j.
+
+    If k is not None, it records the cotangent of argument k instead.
+    """
     watched = [*steps]
     watched[j] = AtomStep(j, steps[j].rule, steps[j].arguments, {k: clip})
     return watched

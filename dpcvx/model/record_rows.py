@@ -47,7 +47,7 @@ class RecordRows:
     modes: Mapping[int, Mode]
 
     def of(self, rows: Index) -> tuple[NormalForm, list[Term], dict[int, int]]:
-        """Restrict the terms to some records; return form, terms, and new by old atom indices.
+        """Restrict the terms to some records; also return the new indices of the atoms.
 
         Parameters
         ----------
@@ -84,7 +84,9 @@ class RecordRows:
         return NormalForm(self.form.n, private, tuple(atoms), root), terms, positions
 
     def kinds(self) -> tuple[Index, Index] | None:
-        """Return a record of each kind, and the kind of every record; None for too many kinds.
+        """Return one record of each kind, and the kind of every record.
+
+        The result is None for too many kinds.
 
         Records of one kind have equal public coefficients, so a bound over all admissible data of
         one record holds for all of them.
@@ -111,7 +113,7 @@ class RecordRows:
         return first[order], np.argsort(order)[kind]
 
     def line(self) -> sp.csr_array | None:
-        """Return the only public matrix, a row per record, that multiplies variables; else None.
+        """Return the only public matrix, with a row per record, that multiplies variables, or None.
 
         The result is also None if other public coefficients differ between records.
         """
@@ -129,7 +131,7 @@ class RecordRows:
         return csr(moving[0][0])
 
     def entries(self, rows: Index, size: int) -> Index:
-        """Return the positions of the rows' entries in a flat column-major array.
+        """Return the positions of some rows' entries in a flat column-major array.
 
         Parameters
         ----------
@@ -156,7 +158,7 @@ class RecordRows:
         )
 
     def narrowed(self, M: Matrix, rows: Index) -> Matrix:
-        """Restrict to some rows a matrix that maps row r of an array to row r of another.
+        """Restrict a matrix that maps row r of an array to row r of another to some rows.
 
         Parameters
         ----------
@@ -175,7 +177,9 @@ class RecordRows:
         return sp.csr_array((picked_rows.data, columns, picked_rows.indptr), shape=shape)
 
     def _profiles(self, lines: bool = True) -> Iterator[Array | None]:
-        """Yield public coefficients, one number per record; None if sparsity differs by record.
+        """Yield public coefficients, one number per record.
+
+        An item is None if the sparsity of the coefficients differs between records.
 
         Coefficients of variables are included if `lines`.
         """
@@ -214,7 +218,9 @@ class RecordRows:
 
 
 def record_rows(form: NormalForm, terms: Sequence[Term], count: int) -> RecordRows | None:
-    """Return terms as functions of single records; None if a term does not read row by row.
+    """Return an objective's terms as functions of single records.
+
+    The result is None if a term does not read the records row by row.
 
     Parameters
     ----------
@@ -261,7 +267,10 @@ def cut_arguments(atom: Atom, mode: Mode) -> list[tuple[Combination, bool]]:
 
 
 def _asked(form: NormalForm, atom: Atom, mode: Mode, count: int) -> list[tuple[int, Mode]] | None:
-    """Return the atoms that an atom reads, with their modes; None if it reads across rows."""
+    """Return the atoms that an atom reads, with their modes.
+
+    The result is None if the atom reads several rows of records at once.
+    """
     if (mode == "rows" and not _reads_rows(atom)) or (mode == "sum" and not _is_sum(atom)):
         return None
     reads: list[tuple[int, Mode]] = []

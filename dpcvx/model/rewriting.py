@@ -89,7 +89,7 @@ def picked(u: Combination, rows: Index, shape: tuple[int, ...]) -> Combination:
 
 
 def _unscaled(atom: Atom, make: Make) -> Combination | None:
-    """Return a product with numbers that multiply whole factors moved out of it, or None."""
+    """Return a product with the numbers that scale its factors moved out of it, or None."""
     factor, args = 1.0, list(atom.args)
     for k, u in enumerate(args):
         number = _factor(u)
@@ -115,7 +115,7 @@ def _tidied(u: Combination) -> Combination:
 
 
 def _factor(u: Combination) -> float:
-    """Return the number that multiplies all sources of a combination; 1 if there is none."""
+    """Return the common number that multiplies all parts of a combination; 1 if there is none."""
     sources = [M for _, M in (*u.G, *u.terms)]
     if u.F is not None or has_entries(u.h) or len(sources) != 1:
         return 1.0
@@ -130,7 +130,10 @@ def _factor(u: Combination) -> float:
 
 
 def _entries(atom: Atom, make: Make) -> Combination | None:
-    """Return an entrywise product with the data as the first factor; None if they are already."""
+    """Return an entrywise product with the data as first factor.
+
+    The result is None if they are the first factor already.
+    """
     first, other = atom.args
     if is_data(other) and not is_data(first):
         return make(atom.rule, atom.data, (other, first), atom.shape)
@@ -138,7 +141,7 @@ def _entries(atom: Atom, make: Make) -> Combination | None:
 
 
 def _product(atom: Atom, atoms: Sequence[Atom], make: Make) -> Combination | None:
-    """Return a matrix product with scaled rows and public columns moved out of it, or None."""
+    """Return a matrix product with row scales and public columns moved out of it, or None."""
     left, right = atom.args
     inner = right.shape[0]
     rows = left.h.size // inner
@@ -178,7 +181,10 @@ def _is_whole(M: Matrix) -> bool:
 
 
 def _column(u: Combination, rows: int, columns: int) -> Combination | None:
-    """Return one column of a combination with equal columns (a number for one row), or None."""
+    """Return one column of a combination whose columns are equal, or None.
+
+    For a single row the column is a number.
+    """
     shape = (rows,) if rows > 1 else ()
     if u.h.size == rows:
         return picked(u, np.arange(rows), shape)
@@ -322,7 +328,7 @@ def total(shape: tuple[int, ...], args: Sequence[Combination]) -> Combination:
 def image(
     shape: tuple[int, ...], offset: Array, pieces: Sequence[tuple[Matrix, Combination]]
 ) -> Combination:
-    """Return ``offset + sum_i M_i u_i`` as a combination of a given shape."""
+    """Return the linear image ``offset + sum_i M_i u_i`` as a combination of a given shape."""
     images = [
         Combination(
             shape,

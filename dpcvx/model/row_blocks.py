@@ -62,7 +62,7 @@ def bound_objective(
 
 
 def _many_rows(form: NormalForm) -> RecordRows | None:
-    """Return the objective as functions of single records, if there are many; else None."""
+    """Return the objective as functions of single records, if these are many; else None."""
     shapes = [spec.shape for spec in form.private if spec.shape]
     if not shapes or form.n > _LONGEST or _entries(form.atoms) < _MANY:
         return None
@@ -82,7 +82,7 @@ def _many_rows(form: NormalForm) -> RecordRows | None:
 
 
 def _entries(atoms: Sequence[Atom]) -> int:
-    """Return the number of entries of the dense matrices that a gradient reads twice."""
+    """Return the number of entries of the dense data matrices that a gradient reads twice."""
     count = 0
     for atom in atoms:
         for u in atom.args:
@@ -97,12 +97,12 @@ def _maps(u: Combination) -> list[Matrix]:
 
 
 def _is_wide(u: Combination, count: int) -> bool:
-    """Return whether a dense matrix has several rows per record, which are not contiguous."""
+    """Return whether u has a dense matrix with several, not contiguous, rows per record."""
     return any(isinstance(M, np.ndarray) and M.shape[0] > count for M in _maps(u))
 
 
 def _by_row(rows: RecordRows) -> dict[int, Mode]:
-    """Return the modes of the atoms that are evaluated block by block, by index."""
+    """Return modes of the atoms that are evaluated block by block, by index."""
     return {j: mode for j, mode in sorted(rows.modes.items()) if mode != "whole"}
 
 
@@ -115,7 +115,7 @@ def _is_clipped_by_row(clip: Clip, rows: RecordRows) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """A range of consecutive records, and their part of arrays with a row per record."""
+    """A range of consecutive records, which cuts its part out of arrays with a row per record."""
 
     rows: RecordRows
     own: slice
@@ -125,11 +125,11 @@ class _Block:
         return np.arange(self.own.start, self.own.stop)
 
     def numbers(self, v: Array) -> Array:
-        """Return the block's part of a flat column-major array with a row per record."""
+        """Return these records' part of a flat column-major array with a row per record."""
         return folded(v.reshape((-1, self.rows.count))[:, self.own].ravel())
 
     def lines(self, M: Matrix | Diagonal) -> Matrix:
-        """Return the block's part of a matrix with rows for each record, and all columns of it."""
+        """Return these records' part of a matrix with rows for each record, and all its columns."""
         if isinstance(M, np.ndarray):
             return M[self.own]
         sparse = csr(M)
@@ -141,13 +141,13 @@ class _Block:
         return sp.csr_array(arrays, shape=(ends.size - 1, sparse.shape[1]))
 
     def square(self, M: Matrix | Diagonal) -> Matrix | Diagonal:
-        """Return the block's part of a matrix that maps row r of an array to row r of another."""
+        """Return these records' part of a matrix that maps row r to row r."""
         if isinstance(M, Diagonal):
             return Diagonal(self.numbers(M.values))
         return self.rows.narrowed(M, self.index)
 
     def clip(self, clip: Clip) -> Clip:
-        """Return the block's part of a clip."""
+        """Return a clip restricted to these records."""
         beside = clip.beside
         if beside is None:
             return clip
@@ -155,13 +155,16 @@ class _Block:
         return replace(clip, beside=replace(beside, weight=weight, size=size))
 
     def of_array(self, a: Array, axes: int) -> Array:
-        """Return the block's part of an array with this many axes after the leading ones."""
+        """Return these records' part of an array with `axes` axes after the leading ones."""
         return a[(..., self.own, *[slice(None)] * (axes - 1))]
 
     def argument(
         self, u: Argument, shape: tuple[int, ...], limit: Limit, layout: Callable[[Array], Array]
     ) -> Argument:
-        """Return the block's part of an argument whose shape for all records is `shape`."""
+        """Return these records' part of an argument of an atom.
+
+        `shape` is the argument's shape for all records.
+        """
         view, offset = View(shape), self.of_array(View(shape)(as_array(u.offset)), len(shape))
         if not u.moving:
             # Records are not copied if the rule takes them in their own layout.
@@ -175,7 +178,7 @@ class _Block:
 
 
 def _in_blocks(rows: RecordRows, clips: Sequence[Clip], whole: Order, limit: Limit) -> Order:
-    """Return the order of evaluation that reads rows block by block."""
+    """Return the order of evaluation of a gradient that reads rows block by block."""
     form, modes = rows.form, _by_row(rows)
     rest = [step for step in whole.steps if step.j not in modes]
     # A factor that all rows share, such as w in X @ w, is computed once, as an additional atom.
@@ -199,7 +202,7 @@ def _in_blocks(rows: RecordRows, clips: Sequence[Clip], whole: Order, limit: Lim
 
 
 def _weights(block: _Block, whole: Order) -> list[tuple[int, Array | None]]:
-    """Return the initial cotangents of the block's atoms."""
+    """Return the initial cotangents of the atoms that the block's part of the order evaluates."""
     weights: list[tuple[int, Array | None]] = []
     for j, mode in _by_row(block.rows).items():
         g = whole.weights[j]
@@ -214,7 +217,7 @@ def _steps(
     clips: Sequence[Clip],
     limit: Limit,
 ) -> list[AtomStep]:
-    """Return the steps of the atoms that are evaluated block by block, for the block's rows."""
+    """Return the evaluation steps of one block of records, for atoms read block by block."""
     count, steps = block.own.stop - block.own.start, dict[int, AtomStep]()
     for j, mode in _by_row(block.rows).items():
         atom = block.rows.form.atoms[j]

@@ -58,7 +58,7 @@ class Sealed:
             self._held = self._checked if sparse else spec.shaped(self._checked)
 
     def __call__(self) -> Any:
-        """Return the values."""
+        """Return the sealed values."""
         return self._held() if callable(self._held) else self._held
 
     @property
@@ -81,9 +81,9 @@ class Sealed:
 
 
 def handed_over(source: Sealed) -> tuple[Callable[..., Sealed], tuple[Any, ...]]:
-    """Return a function and arguments that rebuild sealed data in another process of the owner.
+    """Return function and arguments that rebuild sealed data in another process of the owner.
 
-    Only executors call it, which send agents to the processes that run them.
+    Only executors call this function, when they send agents to the processes that run them.
     """
     held, checked, people = source._held, source._checked, source._people
     if checked is None:
@@ -103,14 +103,14 @@ def _resealed(
 
 
 def read_only(data: Data) -> Data:
-    """Return the same arrays, made read-only."""
+    """Return the data with their arrays made read-only."""
     for part in (data,) if isinstance(data, np.ndarray) else sparse_parts(data):
         part.flags.writeable = False
     return data
 
 
 def sparse_parts(data: sp.csr_array) -> tuple[NDArray[Any], ...]:
-    """Return the arrays that a sparse matrix consists of."""
+    """Return the arrays that hold the entries of a sparse matrix."""
     return data.data, data.indices, data.indptr
 
 
@@ -145,17 +145,20 @@ def unseal(source: Callable[[], Any], spec: PrivateSpec) -> Data:
 
 
 def people_of(source: Sealed) -> Codes | None:
-    """Return the persons of the rows at the last reading, equal numbers for one person, or None."""
+    """Return the person of each row at the last reading of the data, or None.
+
+    Equal numbers stand for one person.
+    """
     return source._people
 
 
 def with_people_of(data: Data, source: Sealed) -> object:
-    """Return values with the persons of a source's rows; the values alone if it has none."""
+    """Return values with the persons of a source's rows; the values alone if there are none."""
     return data if source._people is None else ByPerson(data, source._people)
 
 
 def stand_in(value: object, spec: PrivateSpec) -> Sealed:
-    """Check public proxy values and seal them; without identifiers, each row is one person.
+    """Check public proxy values and seal them; each row is one person without identifiers.
 
     Parameters
     ----------
@@ -298,7 +301,10 @@ def raw_array(source: Sealed, name: str) -> Data | None:
 def _raw(
     source: Sealed, name: str, in_plane: bool = False
 ) -> tuple[Data | None, Codes | str | None]:
-    """Return unchecked values, and the persons of the rows, text on faulty identifiers, or None."""
+    """Return the unchecked values of a source, and the persons of its rows.
+
+    Instead of persons, the result has text on faulty identifiers, or None without any.
+    """
     read = complex_array if in_plane else real_data
     array, people, types = fetched(lambda: _read_as_numbers(source(), read), _what_fetches(name))
     if array is None and types:
@@ -316,7 +322,7 @@ def _read_as_numbers(
 
 
 def types_of(values: object) -> str:
-    """Return text on values or columns of types that are no numbers; names and types are public.
+    """Return text on types of values or columns that are not numbers, with column names.
 
     The text is empty if the types explain nothing.
     """
@@ -339,7 +345,7 @@ def types_of(values: object) -> str:
 
 
 def _kind_of(values: object) -> str | None:
-    """Return the kind of values that are no array, with what to pass instead; else None."""
+    """Return text on values that are not arrays, and what to pass instead; None for others."""
     if isinstance(values, (str, bytes)):
         return "are one text. Pass the numbers: np.loadtxt(file) reads them from a file"
     if isinstance(values, Mapping):
@@ -372,7 +378,7 @@ def _numeric(kind: object) -> bool:
 
 
 def not_numbers(types: str) -> str:
-    """Return the rest of an error's first sentence on data of these types, and the fix."""
+    """Return the end of an error's first sentence on data of wrong types, and the fix."""
     if ". " in types:
         return f"{types}."
     return (
@@ -387,7 +393,11 @@ def _what_fetches(name: str) -> str:
 
 
 def real_data(values: object) -> Data | None:
-    """Return `real_array`, or a sparse matrix as CSR without repeated entries or stored zeros."""
+    """Return data as a float array, or as a CSR matrix if they are sparse.
+
+    The matrix has no repeated entries and no stored zeros. The result is None if the data are not
+    real numbers.
+    """
     try:
         return _sparse_rows(values) if sp.issparse(values) else real_array(values)
     except Exception:  # whatever an object's conversion raises may quote the data

@@ -82,13 +82,13 @@ class PrivateSpec:
 
     @property
     def half(self) -> bool:
-        """Return whether a change replaces a row with a declared sign by a row of that sign."""
+        """Return whether a change replaces a row by another row of the same declared sign."""
         adjacency = self.adjacency
         replaced = isinstance(adjacency, Rows) and adjacency.relation == "replace_one"
         return replaced and self.sign is not None
 
     def row_reach(self, p: int) -> float:
-        """Return the largest lp norm of a row's change.
+        """Return the largest lp norm of the change of one row of the data.
 
         For rows of one sign, the positive and the negative part of the difference have no entry in
         common, and each has at most the norm of a row. The norm of the difference is largest if
@@ -102,7 +102,7 @@ class PrivateSpec:
         return adjacency.max_norm * float(np.linalg.norm(parts, p))
 
     def shaped(self, flat: NDArray[np.float64]) -> NDArray[Any]:
-        """Return the array of the declared shape whose stored entries are `flat`."""
+        """Return the array of the declared shape from its stored entries `flat`."""
         adjacency = self.adjacency
         if not isinstance(adjacency, ComplexWithin):
             return self._unfolded(flat)
@@ -118,7 +118,7 @@ class PrivateSpec:
         return np.asarray(self.unfolded() @ flat).reshape(self.shape, order="F")
 
     def kept(self, array: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the stored entries of an array of the declared shape."""
+        """Return the stored entries of an array that has the declared shape."""
         adjacency = self.adjacency
         if isinstance(adjacency, ComplexWithin):
             array = np.asarray(array, dtype=complex)
@@ -165,7 +165,7 @@ class PrivateSpec:
         return np.maximum(flat, 0.0) if self.sign == "nonneg" else np.minimum(flat, 0.0)
 
     def checked(self, array: Data | None, what: str = "The data") -> Data:
-        """Check an array against the declaration; return its stored entries, with clipped rows.
+        """Check data against the declaration; return their stored entries, with clipped rows.
 
         Parameters
         ----------
@@ -333,7 +333,7 @@ def _on_simplex(array: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def unnamed(specs: Sequence[PrivateSpec]) -> tuple[Hashable, ...]:
-    """Return a key of one agent's declarations: equal keys for declarations equal up to names.
+    """Return a key of an agent's declarations, equal for declarations that differ in names only.
 
     Record labels are replaced by their numbers in order of appearance.
 

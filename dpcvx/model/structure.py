@@ -64,7 +64,7 @@ def nodes_of(tree: Any) -> Iterator[Any]:
 
 
 class _Walk:
-    """Computation of digests that visits a node once, even if several trees share it."""
+    """Computation of digests that visits every node once, even if several trees share a node."""
 
     def __init__(self, places: Mapping[int, str]) -> None:
         self._places = places
@@ -152,7 +152,7 @@ class _Walk:
 
 
 def _kind(value: Any) -> str:
-    """Return the qualified name of a type, without its module for classes of this package."""
+    """Return the qualified name of a value's type, without module for classes of dpcvx."""
     module = type(value).__module__
     package = __name__.partition(".")[0]
     is_known = module == package or module.startswith(f"{package}.")
@@ -160,7 +160,7 @@ def _kind(value: Any) -> str:
 
 
 def _array(value: Any) -> bytes:
-    """Return the digest of numbers as floats, and of indices as integers of one size.
+    """Return the digest of an array: numbers as floats, indices as integers of one size.
 
     Boolean arrays have digests of their own, because an index of booleans is a mask.
     """

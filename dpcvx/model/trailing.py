@@ -24,7 +24,7 @@ from .matrices import Array, Data, Diagonal, Identity, Matrix, as_array
 
 
 class BehindTheDoor:
-    """Abstract base class of objects with private data, which are neither pickled nor copied."""
+    """Abstract base class of objects with private data: they are neither pickled nor copied."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ class View:
 
 
 def _reversed(a: Array, axes: int) -> Array:
-    """Return the array with its last axes in reverse order."""
+    """Return the array with its last `axes` axes in reverse order."""
     if axes == 2:
         return a.swapaxes(-1, -2)
     lead = a.ndim - axes
@@ -69,7 +69,7 @@ def _reversed(a: Array, axes: int) -> Array:
 
 
 def flat(v: Array) -> Array:
-    """Return the layout of rules that take flat arrays: the array itself."""
+    """Return v itself: the layout for rules that take flat arrays."""
     return v
 
 
@@ -198,7 +198,7 @@ class SparseMatrices(BehindTheDoor):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Numbers of agents, rows and columns."""
+        """Numbers of agents, of rows and of columns of a matrix."""
         return self._sparse.size, *self._shape
 
     def swapaxes(self, first: int, second: int) -> SparseMatrices:
@@ -210,7 +210,10 @@ class SparseMatrices(BehindTheDoor):
         return SparseMatrices(self._blocks.T, self._sparse, dense, (columns, rows))
 
     def rows_by(self, lengths: Any) -> Array:
-        """Return one number per row, shape (agents, rows), by a function such as `row_lengths`."""
+        """Return one number per row of every matrix, shape (agents, rows).
+
+        The function `lengths` computes the numbers of one matrix, such as `row_lengths`.
+        """
         norms = np.empty(self.shape[:2])
         norms[self._sparse] = lengths(sp.csr_array(self._blocks)).reshape(-1, self._shape[0])
         norms[~self._sparse] = lengths(self._dense)

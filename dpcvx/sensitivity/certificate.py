@@ -1,4 +1,4 @@
-"""Sensitivity of one agent's gradient between neighboring data, from its sorted terms."""
+"""Sensitivity of one agent's gradient: how far neighboring data move it at most."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ class Sensitivity:
 
     @property
     def linear(self) -> bool:
-        """Return whether the gradient is affine in the data, with a Jacobian of any kind."""
+        """Return whether the gradient is affine in the data, even if with a varying Jacobian."""
         return not self.records and self.asserted is None
 
     @property
     def splits(self) -> bool:
-        """Return whether the private part J d of the gradient is released by itself."""
+        """Return whether the gradient's private part J d is released without its public part."""
         return self.constant and any(J.nnz for J in self.jacobians)
 
     @property
@@ -118,13 +118,13 @@ class Sensitivity:
 
     @property
     def clips_alone(self) -> bool:
-        """Return whether the gradient is a sum of clipped contributions and public terms alone."""
+        """Return whether the gradient consists of clipped contributions and public terms only."""
         others = self.weights is not None or any(J.nnz for J in self.jacobians)
         return bool(self.clips) and self.asserted is None and not others
 
     @property
     def change_by_clips(self) -> float:
-        """Bound of the gradient's l2 change by one change of the data, from the clips alone.
+        """Bound of the gradient's l2 change by one change of the data, from the clips only.
 
         A record's contribution has at most the norm of its clip, whatever the loss is, and so has
         the contribution of a record that replaces it.
@@ -139,20 +139,21 @@ class Sensitivity:
 
     @property
     def moved_records(self) -> int:
-        """Largest number of records in the losses of `records` that one change moves."""
+        """Largest number of records in the losses of `records` that differ between neighbors."""
         moved = (self.adjacency_of(task).moved_rows(task.count) for task in self.records)
         return max(moved, default=0)
 
     def clips_keep_convexity(self, form: NormalForm) -> bool:
-        """Return whether clipped gradients are gradients of convex functions, no less smooth.
+        """Return whether clipped gradients are gradients of convex functions, equally smooth.
 
-        They are for a convex loss of one score per record: its derivative in the score is monotone,
-        and clipping keeps it monotone. For losses of several scores they may not be.
+        They are for a convex loss of one score per record, which is affine in x: the loss's
+        derivative in the score is monotone, and clipping keeps it monotone. For losses of several
+        scores they may not be.
         """
         return all(clip.scores(form) == 1 for clip in self.clips)
 
     def renamed(self, form: NormalForm) -> Sensitivity:
-        """Return the sensitivity for data with other names; both share all bounds.
+        """Return the sensitivity for data with other names; all bounds are shared.
 
         Parameters
         ----------
@@ -167,17 +168,17 @@ class Sensitivity:
 
     @property
     def varies(self) -> bool:
-        """Return whether the bound depends on the point of the gradient."""
+        """Return whether the sensitivity depends on the point of the gradient."""
         moving = self.weights is not None or (bool(self.records) and not self.clips)
         return moving and self.asserted is None
 
     @property
     def certificate(self) -> Literal["derived", "asserted"]:
-        """Origin of the bound: derived, or supplied by the user."""
+        """Origin of the sensitivity: derived, or asserted by the user."""
         return "derived" if self.asserted is None else "asserted"
 
     def bound(self, p: int, scale: Array | None = None, x: Array | None = None) -> Bound:
-        """Return a bound of ``||scale * (g - g')||_p`` over neighbors.
+        """Return a bound of ``||scale * (g - g')||_p`` over gradients g, g' of neighboring data.
 
         Parameters
         ----------
@@ -197,7 +198,7 @@ class Sensitivity:
         return self._bound(p, scale, x)
 
     def near(self, p: int, x: Array, scale: Array | None = None) -> float:
-        """Return the lowest known bound at the public point x; see `bound` for parameters.
+        """Return the lowest known sensitivity at the public point x; see `bound` for parameters.
 
         The bound is the lower one of two. The first holds over the agent's set, if x is in it. The
         second, if records are read, holds over a ball around 0 that contains x: most losses are
@@ -215,7 +216,7 @@ class Sensitivity:
         return value if value < math.inf else self.bound(p, scale, x).value
 
     def alike(self, p: int, points: Array) -> NDArray[np.intp]:
-        """Return labels of points: `near`, without a scale, is equal for points with equal labels.
+        """Return labels of points: points with equal labels have equal sensitivities.
 
         Parameters
         ----------
@@ -234,7 +235,7 @@ class Sensitivity:
         return np.unique(places, return_inverse=True)[1]
 
     def within(self, p: int, radius: float) -> float:
-        """Return the bound over all points of the agent's set whose l2 norm is at most a radius.
+        """Return the sensitivity over points of the agent's set with an l2 norm up to a radius.
 
         Parameters
         ----------
@@ -247,11 +248,11 @@ class Sensitivity:
 
     @property
     def flattens(self) -> bool:
-        """Return whether the bound may be lower near 0: if nonlinear losses read records."""
+        """Return whether the sensitivity may be lower near 0: if nonlinear losses read records."""
         return bool(self.records) and self.weights is None and self.asserted is None
 
     def _around(self, p: int, x: Array, inside: bool) -> float:
-        """Return the bound over the smallest ball around 0 in `_LADDER` that contains x."""
+        """Return the sensitivity over the smallest ball around 0 in `_LADDER` that contains x."""
         radius = float(_rungs(x[np.newaxis])[0]) if self.flattens else math.inf
         if radius == math.inf:
             return math.inf
@@ -277,7 +278,7 @@ class Sensitivity:
 
     @cached_property
     def bounds(self) -> dict[int | tuple[int, float, bool], Bound]:
-        """Store of computed bounds: over the set by norm, and over balls by norm and ball."""
+        """Store of computed sensitivities: over the agent's set by norm, and over balls."""
         # A bound takes milliseconds, and runs need few balls. All bounds are public.
         return {}
 
@@ -302,7 +303,10 @@ class Sensitivity:
         scale: Array | None,
         where: Extent | None,
     ) -> Bound:
-        """Return the bound over all single changes, given the Jacobians of all linear terms."""
+        """Return the sensitivity over all single changes of the data.
+
+        `jacobians` are the Jacobians of all linear terms, one per private parameter.
+        """
         worst = Bound(0.0, True)
         for spec, J in zip(self.private, jacobians, strict=True):
             if not np.isfinite(J.data).all():
@@ -323,7 +327,7 @@ class Sensitivity:
             )
 
     def mapped(self, K: Array, p: int) -> float:
-        """Return a bound of ``||K (g - g')||_p`` over neighbors, at every point.
+        """Return a bound of ``||K (g - g')||_p`` over gradients g, g' of neighbors, at any point.
 
         Parameters
         ----------
@@ -337,7 +341,7 @@ class Sensitivity:
         return self.moved([sp.csr_array(K @ J.toarray()) for J in self.jacobians], p)
 
     def moved(self, maps: Sequence[sp.csr_array], p: int) -> float:
-        """Return a bound of ``||sum_k M_k (d_k - d_k')||_p`` over neighbors.
+        """Return a bound of ``||sum_k M_k (d_k - d_k')||_p`` over neighboring data d, d'.
 
         Parameters
         ----------
@@ -350,7 +354,7 @@ class Sensitivity:
 
     @property
     def changes(self) -> float:
-        """Number of single changes that lead from any data to zeros; infinite if no number does."""
+        """Number of single changes that lead from any data to zeros; infinite if there is none."""
         if self.asserted is not None or self.clips:  # what is clipped at zeros is not known here
             return math.inf
         counts: dict[str, float] = {}
@@ -361,14 +365,14 @@ class Sensitivity:
         return sum(counts.values())
 
     def slope(self, data: Sequence[Array]) -> Array:
-        """Return ``J d``, for gradients with a constant Jacobian."""
+        """Return ``J d`` for the data d, where J is the constant Jacobian of the gradient."""
         total = np.zeros(self.extent.lower.size)
         for J, d in zip(self.jacobians, data, strict=True):
             total += J @ d
         return total
 
     def jacobians_at(self, x: Array | None, scale: Array | None = None) -> list[Sparse]:
-        """Return the Jacobians of all linear terms at x, with rows multiplied by `scale`."""
+        """Return the Jacobians in the data of all linear terms at x, rows multiplied by `scale`."""
         jacobians: list[Sparse] = list(self.jacobians)
         if self.weights is not None and x is not None:
             pairs = zip(jacobians, self.weights.jacobians(x), strict=True)
@@ -384,7 +388,10 @@ class Sensitivity:
         scale: Array | None,
         where: Extent | None,
     ) -> dict[str, Bound]:
-        """Return, by label, a bound of the gradient's change if one record, or person, changes."""
+        """Return, by label of records, a bound of the gradient's change if one record changes.
+
+        If one change moves all records of a person, the bound is for a person.
+        """
         total: dict[str, Array] = {}
         parts: dict[str, list[Sparse]] = {}
         several = self._several
@@ -419,7 +426,7 @@ class Sensitivity:
 
     @cached_property
     def _several(self) -> dict[str, tuple[Rows, int]]:
-        """Adjacency and number of records, by label, if one change moves several records."""
+        """Adjacency and number of records, by label, for labels where a change moves several."""
         return {
             spec.adjacency.label: (spec.adjacency, spec.shape[0])
             for spec in self.private
@@ -427,7 +434,7 @@ class Sensitivity:
         }
 
     def adjacency_of(self, task: Contributions) -> Rows:
-        """Return the neighboring relation of the records of `task`."""
+        """Return the neighboring relation of the records that the terms `task` read."""
         adjacency = self.private[task.members[0]].adjacency
         assert isinstance(adjacency, Rows)
         return adjacency
@@ -465,7 +472,7 @@ class Sensitivity:
         scale: Array | None = None,
         where: Extent | None = None,
     ) -> float:
-        """Return the largest of `record_change` over all records; see there for parameters."""
+        """Return the largest of `record_change` over all records; see that method's parameters."""
         if self.clips:
             return largest_of(self.record_change(task, p, scale, where))
         removed = self.adjacency_of(task).relation != "replace_one"
@@ -475,7 +482,7 @@ class Sensitivity:
             return math.inf
 
     def largest_contribution(self, task: Contributions) -> float:
-        """Return the largest l2 norm of one record's contribution, before clipping."""
+        """Return the largest l2 norm of a record's gradient contribution, before clipping."""
         try:
             return task.largest(2, self.extent)
         except Unbounded:
@@ -489,7 +496,10 @@ class Sensitivity:
         where: Extent | None,
         removed: bool,
     ) -> Array:
-        """Return `record_change` for clipped contributions; see `Contributions.changed`."""
+        """Return `record_change` for clipped contributions.
+
+        `removed` tells whether zeros replace the record, instead of another record.
+        """
         peak = 1.0 if scale is None else float(scale.max())
         spread = 1.0 if p == 2 else math.sqrt(self.extent.lower.size)
         clip = self.clips[self.records.index(task)]
@@ -506,17 +516,17 @@ class Sensitivity:
 
     @property
     def l1(self) -> float:
-        """Bound of the gradient's change in l1."""
+        """Bound of the gradient's l1 change between neighboring data."""
         return self.bound(1).value
 
     @property
     def l2(self) -> float:
-        """Bound of the gradient's change in l2."""
+        """Bound of the gradient's l2 change between neighboring data."""
         return self.bound(2).value
 
 
 def _with_rows(J: Sparse, scale: Array) -> Sparse:
-    """Return J with rows multiplied by the scale, faster than by a product of matrices."""
+    """Return the matrix J with rows multiplied by `scale`, faster than by a matrix product."""
     by_column = isinstance(J, sp.csc_array)
     weights = scale[J.indices] if by_column else np.repeat(scale, np.diff(J.indptr))
     with np.errstate(all="ignore"):  # infinite derivatives are handled later
@@ -526,7 +536,7 @@ def _with_rows(J: Sparse, scale: Array) -> Sparse:
 
 
 def _rungs(points: Array) -> Array:
-    """Return the smallest radius in `_LADDER` that reaches each point; infinite if none does."""
+    """Return, for each point, the smallest radius in `_LADDER` that reaches it; else infinity."""
     peaks = np.abs(points).max(axis=1, initial=0.0)
     with np.errstate(all="ignore"):  # 0 / 0 for points at 0, which are set last
         scaled = points / peaks[:, np.newaxis]

@@ -42,7 +42,7 @@ def derive(
     clip: float | None = None,
     asserted: Asserted | None = None,
 ) -> Sensitivity:
-    """Certify the gradient sensitivity of an agent's objective.
+    """Derive the sensitivity of the gradient of an agent's objective.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def derive(
 
 @dataclass(frozen=True, eq=False)
 class _Sorted:
-    """Terms that contain both private data and variables, sorted by the kind of their bound.
+    """Terms with private data and variables, sorted by the type of their sensitivity bound.
 
     Attributes
     ----------
@@ -153,13 +153,13 @@ class _Sorted:
 
     @staticmethod
     def nothing(form: NormalForm) -> _Sorted:
-        """Return the result for a form without such terms."""
+        """Return the result for a form without terms that contain data and variables."""
         zero = tuple(sp.csr_array((form.n, spec.size)) for spec in form.private)
         return _Sorted(zero, (), [], {}, set())
 
 
 def _covered(form: NormalForm, clips: Sequence[Clip]) -> list[Atom]:
-    """Return products whose whole cotangents are clipped.
+    """Return products of records and variables whose whole cotangents are clipped.
 
     A linear term of such a product, such as ``- cp.sum(X @ w)`` next to ``cp.sum(cp.exp(X @ w))``,
     is a part of the clipped contributions.
@@ -203,7 +203,7 @@ def _sorted(form: NormalForm, owner: str, covered: Sequence[Atom] = ()) -> _Sort
 
 
 def _parts_of(form: NormalForm, label: str) -> tuple[int, ...]:
-    """Return the private parameters that hold parts of the same records."""
+    """Return the indices of private parameters with one label: parts of the same records."""
     return tuple(
         k
         for k, spec in enumerate(form.private)
@@ -216,7 +216,7 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 def _vanished(owner: str, names: Sequence[str], atoms: Sequence[str]) -> PrivacyError:
-    """Return the error for data in terms with variables whose derived sensitivity is 0."""
+    """Return the error for data that meet variables although their derived sensitivity is 0."""
     return PrivacyError(
         f"Private {_quoted(names)} of agent '{owner}' and variables meet in {', '.join(atoms)}, "
         "yet the derived sensitivity is 0, so the gradient would leave without noise. Remove the "
@@ -227,7 +227,7 @@ def _vanished(owner: str, names: Sequence[str], atoms: Sequence[str]) -> Privacy
 
 
 def _many_records(form: NormalForm, term: Term, on_d: frozenset[int]) -> bool:
-    """Return whether a term has too many private weights, so records' contributions are bounded."""
+    """Return whether a term has so many private weights that records' bounds are used instead."""
     rows = all(isinstance(form.private[k].adjacency, Rows) for k in on_d)
     many = sum(form.private[k].size for k in on_d) > LARGEST
     return rows and many and not is_private_quadratic(form, term)
@@ -280,7 +280,7 @@ _CLIP = f"Otherwise clip each record's contribution, dp.Agent(..., clip_norm=1.0
 
 
 def _check_complex(form: NormalForm, owner: str) -> None:
-    """Refuse complex data in a gradient: both parts change together, which no bound covers."""
+    """Refuse complex data in a gradient: no bound covers changes of real and imaginary part."""
     if not any(spec.is_complex for spec in form.private):
         return
     reads = [form.root, *(u for atom in form.atoms for u in atom.args)]

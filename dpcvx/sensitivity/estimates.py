@@ -1,4 +1,4 @@
-r"""Estimates of values that were released with noise, from public priors of them.
+r"""Estimates of a statistic of private data from its noisy release and public priors.
 
 A statistic :math:`\theta` is released as :math:`y = \theta + \xi`, with noise of variance
 :math:`\sigma^2` in every component. If the gradient is affine in the data, the objective is linear
@@ -48,38 +48,38 @@ _RANK = 1e-9
 
 
 class Estimate(Protocol):
-    """Estimate of some components of a statistic."""
+    """Abstract estimate of some components of a released statistic."""
 
     @property
     def mean(self) -> Array:
-        """Public mean that released values are moved towards, shape (r,)."""
+        """Public prior mean that released values are moved towards, shape (r,)."""
         ...
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of the noise."""
+        """Standard deviation of the noise in each released component."""
         ...
 
     @property
     def left(self) -> Array:
-        """Return the expected covariance of the noise after the estimate, over its variance before.
+        """Return the expected covariance of the estimate's noise over the variance before.
 
         The shape is (r,) for a diagonal matrix, or (r, r).
         """
         ...
 
     def __call__(self, released: Array) -> Array:
-        """Return the estimate from the released values, shape (r,)."""
+        """Return the estimate of the statistic from released values, shape (r,)."""
         ...
 
     def remaining(self, released: Array) -> Array | float:
-        """Return the noise's expected standard deviation after the estimate, relative to before."""
+        """Return the expected share of the noise deviation that remains after the estimate."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class EntrywiseMean:
-    """Posterior mean of independent components, computed one by one.
+    """Posterior mean of independent components of a statistic, computed one by one.
 
     Attributes
     ----------
@@ -98,7 +98,10 @@ class EntrywiseMean:
 
     @property
     def left(self) -> Array:
-        """Return the remaining share of the variance for normal noise; it is less for Laplace."""
+        """Return the share of the noise's variance that remains, for normal noise.
+
+        Less of it remains for Laplace noise.
+        """
         return 1 / (1 + (self.deviation / np.maximum(self.spread, self._least)) ** 2)
 
     @property
@@ -106,7 +109,7 @@ class EntrywiseMean:
         return self.deviation / _VAGUE
 
     def __call__(self, released: Array) -> Array:
-        """Return the estimate for released values; see the module."""
+        """Return the posterior mean for released values, by the formulas of the module."""
         away = released - self.mean
         spread = np.maximum(self.spread, self._least)
         if self.laplace:
@@ -118,12 +121,15 @@ class EntrywiseMean:
         return released - np.clip(move, -most, most)
 
     def remaining(self, released: Array) -> Array | float:
-        """Return the square root of `left`, equal for all released values."""
+        """Return the share of the noise's deviation that remains, equal for all released values."""
         return np.sqrt(self.left)
 
 
 def _laplace(away: Array, spread: Array, deviation: float) -> Array:
-    """Return the posterior mean for Laplace noise and a prior mean of zero."""
+    """Return posterior means for Laplace noise and prior mean 0.
+
+    `away` are released values minus their prior means.
+    """
     scale = deviation / math.sqrt(2)
     spread = np.minimum(spread, _VAGUE * deviation)
     ratio, position = spread / scale, away / spread
@@ -141,7 +147,7 @@ def _log_erfcx(x: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    r"""Best linear estimate of components with a joint prior."""
+    r"""Best linear estimate of a statistic's components with a joint normal prior."""
 
     mean: Array  # shape (r,)
     pull: Array  # shape (r, r); A, symmetric
@@ -150,11 +156,11 @@ class Linear:
 
     @property
     def left(self) -> Array:
-        """Return I - A, the share of the noise that remains in each direction."""
+        """Return I - A, the share of noise that remains in each direction; see the module for A."""
         return np.eye(self.mean.size) - self.pull
 
     def __call__(self, released: Array) -> Array:
-        """Return the estimate for released values; see the module."""
+        """Return the estimate ``y - A (y - mu)`` for released values y, with a limited move."""
         move = self.pull @ (released - self.mean)
         size = math.sqrt(max(0.0, float(move @ self.weights @ move)))
         return released - move * min(1.0, LIMIT * self.deviation / size if size > 0 else 1.0)
@@ -184,34 +190,34 @@ class JamesStein:
 
     @property
     def left(self) -> Array:
-        """Return ones: no reduction of the noise is known in advance."""
+        """Return ones: the reduction of the noise is not known before the release."""
         return np.ones(self.mean.size)
 
     def __call__(self, released: Array) -> Array:
-        """Return the estimate for released values; see the module."""
+        """Return the James-Stein estimate for released values."""
         return released - self._part(released) * self._away(released)
 
     def remaining(self, released: Array) -> Array | float:
-        """Return the remaining standard deviation for a normal prior that fits the release."""
+        """Return the share of the noise's deviation that remains if a normal prior fits."""
         return math.sqrt(1 - self._part(released))
 
     def _away(self, released: Array) -> Array:
         return released - self._level(released) * self.mean
 
     def _part(self, released: Array) -> float:
-        """Return the share of the way to the target that released values are moved."""
+        """Return how far the released values are moved, as a share of the way to the target."""
         away = self._away(released) / self.deviation
         squares = float(away @ away)
         return min(1.0, (self.dimension - 2) / squares) if squares > 0 else 1.0
 
     def _level(self, released: Array) -> float:
-        """Return the factor c of the mean in the target."""
+        """Return the factor c of the prior mean in the target ``c mean``."""
         squares = float(self.mean @ self.mean)
         return float(released @ self.mean) / squares if self.fitted and squares > 0 else 1.0
 
 
 def fits(estimate: Estimate, entries: slice, size: int) -> bool:
-    """Return whether an estimate that somebody proposed is one of these components.
+    """Return whether an estimate from a request is valid for these components of a statistic.
 
     Parameters
     ----------
@@ -230,7 +236,9 @@ def fits(estimate: Estimate, entries: slice, size: int) -> bool:
 
 
 def pull_of(K: Array, spread: Array, variance: float) -> Array:
-    """Return the matrix A of `Linear` for a statistic K d of independent data, shape (r, r).
+    """Return the matrix A of the best linear estimate, for a statistic K d of independent data d.
+
+    A has the shape (r, r).
 
     Parameters
     ----------
@@ -252,7 +260,7 @@ def pull_of(K: Array, spread: Array, variance: float) -> Array:
 
 
 def across(back: Array, mean: Array) -> Array:
-    """Return `back` on directions of the statistic that are orthogonal to `mean`, shape (n, r)."""
+    """Return B, the matrix `back`, restricted to statistics orthogonal to `mean`, shape (n, r)."""
     squares = float(mean @ mean)
     return back - np.outer(back @ mean, mean) / squares if squares > 0 else back
 
@@ -274,7 +282,7 @@ def dimension_of(back: Array, influence: Array | None) -> float:
 
 
 def weights_of(back: Array, influence: Array | None) -> Array:
-    r"""Return :math:`\Omega` scaled to trace 1; see `dimension_of` for parameters."""
+    r"""Return the matrix :math:`\Omega` scaled to trace 1; see `dimension_of` for Omega."""
     r = back.shape[1]
     if influence is not None:
         matrix = back.T @ influence @ back

@@ -1,4 +1,4 @@
-"""Intervals of vectors' entries, each with the record that the entry depends on ("reads")."""
+"""Intervals of vectors' entries, each with the record that the entry depends on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Index = NDArray[np.intp]
 
 
 class Unbounded(Exception):
-    """Error for an atom that keeps a record's contribution from being bounded."""
+    """Error for an atom that permits no bound of a record's contribution."""
 
     def __init__(self, atom: str, why: str) -> None:
         super().__init__(atom, why)
@@ -27,19 +27,19 @@ class Unbounded(Exception):
 
 
 def shape_of(u: Combination, side: int) -> tuple[int, int]:
-    """Return the shape of a product's left (0) or right (1) factor as a matrix."""
+    """Return the shape, as a matrix, of the left (side 0) or right (side 1) factor of a product."""
     if len(u.shape) == 2:
         return u.shape[0], u.shape[1]
     return (1, u.h.size) if side == 0 else (u.h.size, 1)
 
 
 def transposition(shape: tuple[int, int]) -> Index:
-    """Return the positions in a column-major matrix of the entries of its transpose."""
+    """Return the positions, in a column-major matrix, of the entries of its transpose."""
     return np.arange(shape[0] * shape[1]).reshape(shape, order="F").T.ravel(order="F")
 
 
 def turned(u: Combination, shape: tuple[int, int]) -> Combination:
-    """Return the transpose of a matrix of this shape."""
+    """Return the transpose of a combination that is a matrix of this shape."""
     order = transposition(shape)
     return Combination(
         shape[::-1],
@@ -51,7 +51,7 @@ def turned(u: Combination, shape: tuple[int, int]) -> Combination:
 
 
 def groups_of(atom: Atom, size: int) -> Index | None:
-    """Return, per entry of a reduction's argument, the entry of the value that depends on it.
+    """Return, per entry of a reduction's argument, the value's entry that depends on it.
 
     The result is None for other atoms.
     """
@@ -89,7 +89,9 @@ _ROWS = 1 << 14
 
 @dataclass(frozen=True, eq=False)
 class Range:
-    """Intervals of entries, and the record that each depends on (or `PUBLIC`, or `MIXED`).
+    """Intervals of a vector's entries, and the record that each entry depends on.
+
+    An entry without a record has `PUBLIC`, and an entry with several has `MIXED`.
 
     `norms`, if known, bounds the l1 and l2 norms of the entries of each record.
     """
@@ -106,12 +108,12 @@ class Range:
 
 
 def known_signs(g: Range) -> NDArray[np.bool_]:
-    """Return whether each entry has one sign for all admissible data."""
+    """Return, for each entry of a range, whether it has one sign for all admissible data."""
     return (g.lo >= 0) | (g.hi <= 0)
 
 
 def product(M: Matrix, lo: Array, hi: Array) -> tuple[Array, Array]:
-    """Return the interval of ``M v`` for v in [lo, hi]."""
+    """Return the ends of the interval of ``M v`` for a matrix M and vectors v in [lo, hi]."""
     if isinstance(M, Identity):
         return lo, hi
     if not (lo.any() or hi.any()):
@@ -124,14 +126,17 @@ def product(M: Matrix, lo: Array, hi: Array) -> tuple[Array, Array]:
 
 
 def widened(lo: Array, hi: Array) -> tuple[Array, Array]:
-    """Return the interval with infinite ends in place of undefined ones."""
+    """Return the ends of intervals, with infinite ends in place of undefined (NaN) ones."""
     if np.isnan(lo).any() or np.isnan(hi).any():
         return np.where(np.isnan(lo), -np.inf, lo), np.where(np.isnan(hi), np.inf, hi)
     return lo, hi
 
 
 def _by_sign(M: sp.csr_array, finite: bool) -> tuple[sp.csr_array, sp.csr_array]:
-    """Return the positive and the negative part of M, without stored zeros unless `finite`."""
+    """Return positive and negative part of the matrix M, without stored zeros unless `finite`.
+
+    `finite` tells whether M is multiplied by finite numbers only.
+    """
     if finite:
         values = np.maximum(M.data, 0.0), np.minimum(M.data, 0.0)
         up, down = (sp.csr_array((v, M.indices, M.indptr), shape=M.shape) for v in values)
@@ -140,7 +145,7 @@ def _by_sign(M: sp.csr_array, finite: bool) -> tuple[sp.csr_array, sp.csr_array]
 
 
 def bounded_times(a: Array, b: Array | float) -> Array:
-    """Return a product of bounds, infinite if 0 meets infinity."""
+    """Return the product of two bounds, infinite if one is 0 and the other infinite."""
     with np.errstate(all="ignore"):
         out = np.asarray(a * b)
     return np.where(np.isnan(out), np.inf, out)
@@ -154,7 +159,7 @@ def joined(a: Index, b: Index) -> Index:
 
 
 def owners(M: sp.csr_array, owner: Index) -> Index:
-    """Return the record that each entry of ``M v`` reads, given the records of v's entries."""
+    """Return the record that each entry of ``M v`` depends on, given the records of v's entries."""
     if M.nnz == M.shape[0] and (np.diff(M.indptr) == 1).all() and M.data.all():
         return owner[M.indices]
     coo = without_zeros(M).tocoo()
@@ -171,7 +176,7 @@ def owners(M: sp.csr_array, owner: Index) -> Index:
 
 
 def row_owner(owner: NDArray[np.intp]) -> Index:
-    """Return the record that each row of a matrix reads."""
+    """Return the record that each row of a matrix depends on, given the records of its entries."""
     nobody = np.iinfo(np.intp).max
     low = np.where(owner == PUBLIC, nobody, owner).min(axis=1, initial=nobody)
     high = owner.max(axis=1, initial=PUBLIC)
@@ -179,7 +184,7 @@ def row_owner(owner: NDArray[np.intp]) -> Index:
 
 
 def row_sizes(M: sp.csr_array, p: int) -> Array:
-    """Return the l1 or l2 norms of the rows of M."""
+    """Return the lp norms (p = 1 or 2) of the rows of the matrix M."""
     peak = max(M.data.max(initial=0.0), -M.data.min(initial=0.0)) or 1.0
     total = np.zeros(M.shape[0])
     for first in range(0, total.size, _ROWS):  # intermediate arrays stay in the cache
@@ -192,14 +197,14 @@ def row_sizes(M: sp.csr_array, p: int) -> Array:
 
 
 def selects(M: sp.csr_array) -> bool:
-    """Return whether every row and every column has at most one entry."""
+    """Return whether every row and column of the matrix has at most one nonzero entry."""
     if np.diff(M.indptr).max(initial=0) > 1:
         return False
     return int(np.bincount(M.indices, minlength=1).max()) <= 1
 
 
 def operator_norm(M: sp.csr_array, p: int) -> float:
-    """Return a bound of ``||M'v||_p / ||v||_p``."""
+    """Return a bound of ``||M'v||_p / ||v||_p`` over all vectors v."""
     M = without_zeros(M)
     if M.nnz == 0:
         return 0.0
@@ -216,7 +221,7 @@ def operator_norm(M: sp.csr_array, p: int) -> float:
 
 
 def weighted(F: Matrix, scale: Array | None) -> sp.csr_array:
-    """Return F with its columns multiplied by the scale, if there is one."""
+    """Return the matrix F with its columns multiplied by `scale`, or F itself without a scale."""
     rows = csr(F)
     if scale is None:
         return rows

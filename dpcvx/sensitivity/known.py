@@ -52,17 +52,17 @@ class Facts(Protocol):
 
     @property
     def smoothness(self) -> Smoothness | None:
-        """Smoothness of the objective; None if no query needs it, or none is known."""
+        """Lipschitz constant of the gradient; None if no query needs it, or none is known."""
         ...
 
     @property
     def claimed(self) -> float | None:
-        """Sensitivity of answers that the user supplied, in place of a derived one."""
+        """Sensitivity of a query's answers that the user supplied instead of a derived one."""
         ...
 
     @property
     def start(self) -> Array:
-        """Public initial point of its variables, shape (n,)."""
+        """Public initial point of the agent's variables, shape (n,)."""
         ...
 
     @property
@@ -75,7 +75,7 @@ class Facts(Protocol):
         ...
 
     def proximal(self) -> Projector:
-        """Return a new projector onto the set that also minimizes the proximal terms."""
+        """Return a new projector onto the agent's set that also minimizes the proximal terms."""
         ...
 
 
@@ -83,7 +83,7 @@ class Facts(Protocol):
 class Known:
     """Public state of one agent at one release, which determines the privacy loss charged.
 
-    It is no part of a plan: stored vectors and projectors belong to the run.
+    This state is no part of a plan: stored vectors and projectors belong to the run.
     """
 
     facts: Facts
@@ -96,7 +96,7 @@ class Known:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """Sensitivity of the gradient."""
+        """Sensitivity of the gradient of the agent's objective."""
         assert self.facts.sensitivity is not None
         return self.facts.sensitivity
 
@@ -112,7 +112,7 @@ class Known:
     def gradient_bound(
         self, x: Array, *, p: int | None = None, scale: Array | None = None
     ) -> float:
-        """Return the sensitivity of the gradient at x.
+        """Return the sensitivity of the agent's gradient at the point x.
 
         Parameters
         ----------
@@ -151,14 +151,14 @@ class Known:
         return value
 
     def matters(self, x: Array) -> bool:
-        """Return whether data matter to the gradient at x, even by less than a float can hold."""
+        """Return whether the gradient at x depends on data, even by less than a float can hold."""
         scale = np.full(x.size, _FAR_UP)
         return self.change > 0 and self.gradient_bound(x, p=2, scale=scale) > 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Objective:
-    """One agent's exact objective, as a query sees it within the trust boundary. Private."""
+    """Exact private objective of one agent; only queries see it, within the trust boundary."""
 
     gradient: Callable[[Array], Array]  # exact gradient at a point; 0 if it is not finite
     # The part of the gradient that is released. For a gradient h(x) + J d it is J d alone, without
@@ -181,12 +181,15 @@ class Objective:
 
 
 def finite_gradient(objective: Evaluator, x: Array) -> Array:
-    """Return an objective's gradient, with 0 where it is not finite."""
+    """Return the gradient of an objective at x, with 0 in place of entries that are not finite."""
     return finite(objective.gradient(x))
 
 
 def finite_clipped(objective: Evaluator, x: Array, times: float) -> tuple[Array, int]:
-    """Return the result of `Evaluator.clipped`, with 0 where the gradient is not finite."""
+    """Return `Evaluator.clipped`, with 0 in place of gradient entries that are not finite.
+
+    The second result is the number of clipped records.
+    """
     gradient, exceeded = objective.clipped(x, times)
     return finite(gradient), exceeded
 

@@ -1,4 +1,4 @@
-"""Largest norms of ``J delta`` over changes delta of private data: in a ball, or in one row."""
+"""Largest norm of ``J delta`` over changes delta of private data, for a Jacobian J."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _CORNERS = 300
 
 @dataclass(frozen=True)
 class Bound:
-    """An upper bound on the effect of one change of the data."""
+    """An upper bound on the effect of one change of the private data."""
 
     value: float
     tight: bool  # whether some change attains it
 
 
 def row_norms(J: Sparse, spec: PrivateSpec, p: int) -> Array:
-    """Return the largest ``||J delta||_p`` over changes of each row of the data."""
+    """Return, for each row of the data, the largest ``||J delta||_p`` over its changes delta."""
     assert isinstance(spec.adjacency, Rows)
     m = spec.shape[0]
     if len(spec.shape) == 1 or spec.shape[1] == 1:
@@ -62,7 +62,9 @@ def row_norms(J: Sparse, spec: PrivateSpec, p: int) -> Array:
 
 
 def of_person(changes: Array, adjacency: Rows, rows: int, meet: int | None = None) -> float:
-    r"""Return the sensitivity to one change, given sensitivities to single records; see `Rows`.
+    r"""Return the sensitivity to one change of the data, given sensitivities to single records.
+
+    One change may move all records of a person; see `Rows`.
 
     By the triangle inequality, a change of k records moves a vector by at most the sum of the k
     largest changes by single records. In l2, let at most c records move each component. Then
@@ -98,7 +100,9 @@ def of_person(changes: Array, adjacency: Rows, rows: int, meet: int | None = Non
 
 
 def meeting(jacobians: Sequence[Sparse], rows: int) -> int:
-    """Return the largest number c of rows of the data that move one component; see `of_person`.
+    """Return the largest number of rows of the data that move one component of ``J d``.
+
+    This is the number c of `of_person`.
 
     Parameters
     ----------
@@ -115,7 +119,7 @@ def meeting(jacobians: Sequence[Sparse], rows: int) -> int:
 
 
 def _apart(J: sp.csc_array, m: int) -> bool:
-    """Return whether different columns of data with m rows move disjoint sets of components."""
+    """Return whether different columns of data with m rows move disjoint components of ``J d``."""
     met = np.zeros(J.shape[0], dtype=bool)
     for first in range(0, J.shape[1], m):
         columns = J.indices[J.indptr[first] : J.indptr[first + m]]
@@ -126,7 +130,7 @@ def _apart(J: sp.csc_array, m: int) -> bool:
 
 
 def _rows_apart(J: sp.csc_array, spec: PrivateSpec, p: int) -> Array:
-    r"""Return `row_norms` if the columns of J that belong to one row have disjoint entries.
+    r"""Return `row_norms` if columns of J that belong to one row of the data share no entries.
 
     :math:`\|J \delta\|_p` is then the lp norm of the numbers :math:`|\delta_j| \|J_j\|_p`.
     """
@@ -148,7 +152,7 @@ def _joined(sizes: Array, p: int) -> Array:
 
 
 def _row_norm(J: sp.csr_array, spec: PrivateSpec, p: int) -> float:
-    r"""Return the largest ``||J (r' - r)||_p`` over two rows.
+    r"""Return the largest ``||J (r' - r)||_p`` over two admissible rows r and r' of the data.
 
     For rows of one sign with bounded entries, entries differ by at most the bound. In l2,
     :math:`\|r' - r\|^2 \le \|r'\|^2 + \|r\|^2`, as the inner product is at least 0. In l1, the
@@ -166,7 +170,7 @@ def _row_norm(J: sp.csr_array, spec: PrivateSpec, p: int) -> float:
 
 
 def _reach(spec: PrivateSpec) -> float:
-    """Return the largest distance between two rows, in the norm of their bound."""
+    """Return the largest distance between two admissible rows, in the norm that bounds them."""
     adjacency = spec.adjacency
     assert isinstance(adjacency, Rows)
     if spec.half and adjacency.norm != 1:
@@ -175,7 +179,7 @@ def _reach(spec: PrivateSpec) -> float:
 
 
 def ball_norm(J: Sparse, norm: str | float, p: int) -> Bound:
-    """Return the largest ``||J delta||_p`` over the unit ball of `norm`.
+    """Return the largest ``||J delta||_p`` over changes delta in the unit ball of `norm`.
 
     One entry and l1: the largest column norm (the ball's corners). l2 with p = 2: the largest
     singular value. The other combinations are sign problems, NP-hard in general: they are solved
@@ -218,7 +222,7 @@ def _unit_ball_norm(J: sp.csr_array, norm: str | float, p: int) -> Bound:
 
 
 def _blocks(J: sp.csr_array) -> list[Array]:
-    """Return the dense blocks of the connected components of the bipartite graph of J."""
+    """Return the dense blocks of the matrix J: connected components of its bipartite graph."""
     m, n = J.shape
     graph = sp.block_array([[sp.csr_array((m, m)), J], [J.T, sp.csr_array((n, n))]])
     _, label = connected_components(graph != 0, directed=False)
@@ -257,7 +261,7 @@ def _signs(count: int) -> Array:
 
 
 def _inf_to_2(J: Array) -> Bound:
-    """Return the largest ``||J s||_2`` over s with entries in [-1, 1]."""
+    """Return the largest ``||J s||_2`` over vectors s with entries in [-1, 1]."""
     if _aligned(J):
         return Bound(float(np.linalg.norm(np.abs(J).sum(axis=1))), True)
     if J.shape[1] <= _ENUMERATE:
@@ -267,7 +271,7 @@ def _inf_to_2(J: Array) -> Bound:
 
 
 def _inf_to_1(J: Array) -> Bound:
-    """Return the largest ``||J s||_1`` over s with entries in [-1, 1]."""
+    """Return the largest ``||J s||_1`` over vectors s with entries in [-1, 1]."""
     if _aligned(J):
         return Bound(float(np.abs(J).sum()), True)
     short = J if J.shape[1] <= J.shape[0] else J.T  # ||J s||_1 = max over t of t'J s

@@ -1,4 +1,4 @@
-r"""Private weights of public functions: a Jacobian that depends on the point, not on the data.
+r"""Private weights of public functions: a gradient whose Jacobian depends on the point only.
 
 A term :math:`\sum_e u_e(d)\, \varphi_e(x)` with u affine has a gradient that is linear in the data:
 :math:`J(x)\,d` plus a public part. J is computed at one point; dpcvx has no bound of it over a set.
@@ -27,7 +27,7 @@ LARGEST = 1000
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Terms that are linear in private weights.
+    """Terms of an objective that are linear in private weights of functions of x.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Weights:
     names: tuple[str, ...]
 
     def jacobians(self, x: Array) -> tuple[sp.csr_array, ...]:
-        """Return J(x), one matrix of shape (n, size) per private parameter."""
+        """Return the gradient's Jacobian in the data at x, (n, size) per private parameter."""
         form = self.form
         zero = [np.zeros(spec.size) for spec in form.private]
         jacobians = []
@@ -67,7 +67,10 @@ class Weights:
 
 
 def _of_quadratic(term: Term, x: Array, G: Matrix) -> sp.csr_array:
-    """Return the derivative, (n, size), of ``F' (P + P') y`` in the data d if P holds ``G d``."""
+    """Return the derivative of ``F' (P + P') y`` in the data d, shape (n, size).
+
+    P is the private matrix of a quadratic form of y, with entries ``G d``.
+    """
     argument = term.atom.args[0]
     F = csr(argument.F)
     y = sp.csr_array((F @ x + argument.h)[None, :])
@@ -114,7 +117,7 @@ def _reach(form: NormalForm, u: Combination) -> tuple[bool, bool]:
 
 
 def weights(form: NormalForm, weighted: Sequence[Term]) -> Weights:
-    """Return the given terms, all with private weights, as a form of their own."""
+    """Return the given terms, all with private weights, as one form that is linear in the data."""
     quadratic = tuple(term for term in weighted if is_private_quadratic(form, term))
     linear = {id(term.atom) for term in weighted if term not in quadratic}
     terms = tuple((j, M) for j, M in form.root.terms if id(form.atoms[j]) in linear)
@@ -126,7 +129,7 @@ def weights(form: NormalForm, weighted: Sequence[Term]) -> Weights:
 
 
 def _linear(form: NormalForm, atom: Atom) -> Atom:
-    """Return a product without the public part of its private weights."""
+    """Return a product of private weights and a function without the weights' public part."""
     args = (
         replace(argument, h=zeros(argument.h.size)) if _reach(form, argument)[1] else argument
         for argument in atom.args

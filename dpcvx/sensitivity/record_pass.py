@@ -65,19 +65,28 @@ class ContributionSizes:
     signed: NDArray[np.bool_]
 
     def plus(self, other: ContributionSizes) -> ContributionSizes:
-        """Return bounds of the sum of two contributions; signs are unknown if both are nonzero."""
+        """Return bounds of the sum of two contributions to the gradient.
+
+        Signs of a record are unknown if both of its contributions are nonzero.
+        """
         signed = np.where(self.size == 0, other.signed, self.signed)
         signed &= (self.size == 0) | (other.size == 0)
         columns = self.columns | other.columns
         return ContributionSizes(columns, self.size + other.size, self.apart + other.apart, signed)
 
     def removed(self, absent: Sequence[ContributionSizes]) -> Array:
-        """Return a bound of the change if zeros replace a record; `absent` are bounds for zeros."""
+        """Return a bound of the gradient's change if zeros replace a record.
+
+        `absent` holds the bounds of a record of zeros.
+        """
         met = [other.size for other in absent if (other.columns & self.columns).any()]
         return np.sum([self.size, *met], axis=0)
 
     def replaced(self, two: Array, p: int) -> Array:
-        """Return a bound of the lp change if a record is replaced; `two` bounds its l2 norm."""
+        """Return a bound of the gradient's lp change if another record replaces a record.
+
+        `two` bounds the l2 norm of a record's contribution.
+        """
         reached = int(np.count_nonzero(self.columns))
         # Numbers of one sign differ by the larger one at most.
         angled = two * math.sqrt(min(2, reached) * (reached if p == 1 else 1))
@@ -86,7 +95,7 @@ class ContributionSizes:
 
 @dataclass(frozen=True)
 class Site:
-    """Site in an objective that combines records and variables.
+    """Atom of an objective that combines records and variables.
 
     Attributes
     ----------
@@ -108,7 +117,9 @@ class Site:
 
 
 def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | None:
-    """Return the affine part added to a product; None if it is not added row by row.
+    """Return the affine part added to a product of records and variables.
+
+    The result is None if the part is not added row by row.
 
     Parameters
     ----------
@@ -138,7 +149,7 @@ def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | Non
 
 
 def total(a: Range, b: Range, atom: Atom, count: int) -> Range:
-    """Return the range of the sum of two cotangents of one atom."""
+    """Return the range of the sum of two cotangents a and b of one atom."""
     owner = one_record(joined(a.owner, b.owner), atom)
     of_a, of_b = (norms_of(g, owner, count) for g in (a, b))
     opposite = ((a.lo >= 0).all() and (b.hi <= 0).all()) or (
@@ -149,7 +160,7 @@ def total(a: Range, b: Range, atom: Atom, count: int) -> Range:
 
 
 def norms_of(g: Range, owner: Index, count: int) -> tuple[Array, Array]:
-    """Return bounds of the l1 and l2 norms of g on the entries of each record."""
+    """Return, for each record, bounds of the l1 and l2 norms of its entries of the range g."""
     owned = owner >= 0
     size = g.size[owned]
     l1 = np.bincount(owner[owned], size, count).astype(float)
@@ -161,14 +172,17 @@ def norms_of(g: Range, owner: Index, count: int) -> tuple[Array, Array]:
 
 
 def one_record(owner: Index, atom: Atom) -> Index:
-    """Return the records that entries read; raise `Unbounded` if an entry reads several."""
+    """Return the record that each entry depends on; raise `Unbounded` if one has several."""
     if (owner == MIXED).any():
         raise Unbounded(atom.written, "reads several records at once")
     return owner
 
 
 def scaled(g: Range, factor: Range, atom: Atom, count: int, absent: bool) -> Range:
-    """Return the range of cotangents times factors, entry by entry."""
+    """Return the range of a cotangent times derivatives, entry by entry.
+
+    `g` is the range of the cotangent, and `factor` the range of the derivatives.
+    """
     # A factor that is a single number does not depend on the record. For a record of zeros all
     # factors are single numbers, and its contribution has to count.
     constant = (factor.lo == factor.hi) & np.isfinite(factor.lo) & (not absent)
@@ -192,7 +206,7 @@ def all_of(flags: NDArray[np.bool_], owner: Index, count: int) -> NDArray[np.boo
 
 
 def peaks_of(g: Range, owner: Index, count: int) -> Array:
-    """Return the largest magnitude among the entries of each record."""
+    """Return, for each record, the largest magnitude among its entries of the range g."""
     peak, owned = np.zeros(count), owner >= 0
     np.maximum.at(peak, owner[owned], g.size[owned])
     return peak
@@ -257,7 +271,7 @@ class Pass:
         self.sites = sites
 
     def run(self) -> Array:
-        """Return a bound of the lp norm of each record's contribution.
+        """Return, for each record, a bound of the lp norm of its contribution to the gradient.
 
         Raises
         ------
@@ -281,7 +295,7 @@ class Pass:
         return self.norm([part.size for part in self.parts])
 
     def norm(self, sizes: Sequence[Array]) -> Array:
-        """Return, per record, a bound of the contribution's norm, given bounds of its parts."""
+        """Return, for each record, a bound of its contribution's norm from bounds of its parts."""
         with np.errstate(all="ignore"):
             table = np.array([*sizes, np.zeros(self.count)])
             total = self.peak * (table.sum(axis=0) if self.p == 1 else row_lengths(table.T))
@@ -290,7 +304,7 @@ class Pass:
         return np.where(np.isnan(total), np.inf, total)
 
     def _take(self, F: sp.csr_array, size: Array, apart: Array, signed: NDArray[np.bool_]) -> None:
-        """Add bounds of a part that reaches the gradient by ``F'`` to `parts`."""
+        """Add the bounds of contributions that reach the gradient by ``F'`` to `parts`."""
         columns = np.zeros(F.shape[1], dtype=bool)
         columns[F.indices[F.data != 0]] = True
         part, others = ContributionSizes(columns, size, apart, signed), []
@@ -319,7 +333,7 @@ class Pass:
             raise Unbounded(atom.written, "has no rule for records")
 
     def _back_by_entry(self, atom: Atom, g: Range, args: Sequence[Range]) -> bool:
-        """Pass cotangents back through an atom that works entry by entry; False if unknown."""
+        """Pass the cotangent g back through an entrywise atom; False if no rule is known."""
         rule = atom.rule
         if any(a.lo.size != g.lo.size for a in args):
             return False
@@ -342,7 +356,7 @@ class Pass:
         return True
 
     def _reduced_back(self, atom: Atom, g: Range, args: Sequence[Range]) -> bool:
-        """Pass cotangents back through a reduction; False for other atoms."""
+        """Pass the cotangent g back through a reduction; False for other atoms."""
         rule, u = atom.rule, args[0]
         groups = groups_of(atom, u.lo.size)
         if groups is None:
@@ -424,7 +438,10 @@ class Pass:
         self._take(F, size, 2 * size, signed)
 
     def _pulled(self, F: sp.csr_array, *cotangents: Range) -> list[Array]:
-        """Return, for each g, a bound per record of the norm of ``F'g`` on its entries."""
+        """Return, for each cotangent g, a bound per record of the norm of ``F'g``.
+
+        Only the entries of g that the record reaches count.
+        """
         rows = row_sizes(F, self.p)
         pulled = []
         for g in cotangents:

@@ -44,7 +44,10 @@ _DUAL = {1: math.inf, 2: 2, math.inf: 1}
 
 @dataclass(frozen=True, eq=False)
 class MatrixRows:
-    """Bounds of the l1, l2 and largest-entry norms of a matrix's rows, and the record of each."""
+    """Bounds of norms of a matrix's rows, and the record that each row depends on.
+
+    The norms are l1, l2 and the largest entry.
+    """
 
     one: Array
     two: Array
@@ -53,7 +56,7 @@ class MatrixRows:
 
 
 class Ranges:
-    """Intervals of combinations and of atoms' values, each computed once.
+    """Intervals of an objective's intermediate values, for all admissible records and points.
 
     Parameters
     ----------
@@ -84,18 +87,18 @@ class Ranges:
         self._known: dict[int, tuple[Combination, Range]] = {}
 
     def evaluate(self, j: int) -> None:
-        """Compute the interval of atom j, whose arguments were evaluated before."""
+        """Compute the interval of atom j, after the intervals of its arguments."""
         atom = self.form.atoms[j]
         if j in self.form.read or not atom.rule.total:
             self._values[j] = self._value(atom)
 
     def clear(self) -> None:
-        """Drop all intervals to free memory: they take half as much as the records."""
+        """Drop all stored intervals to free memory: they take half as much as the records."""
         self._values.clear()
         self._known.clear()
 
     def of(self, u: Combination) -> Range:
-        """Return the interval of a combination whose atoms were evaluated."""
+        """Return the interval of a combination after the intervals of its atoms were computed."""
         if id(u) not in self._known:
             self._known[id(u)] = u, self._computed_range(u)
         return self._known[id(u)][1]
@@ -151,10 +154,11 @@ class Ranges:
         return Range(lo, hi, owner, self._data_norms(u))
 
     def _joint_size(self, u: Combination) -> Array | None:
-        """Return a bound of ``d L_i z + f x`` by the joint norm of (z, x), or None.
+        """Return a bound of ``|d L_i z + f x|`` by the joint norm of (z, x), or None.
 
-        A row of records and public numbers next to it, such as the 1 of an intercept, are one row
-        ``(d L_i, f)`` of length ``sqrt(d**2 |L_i|**2 + |f|**2)`` if z and x share no entry.
+        L_i is record i, and d, f are public numbers. A record and public numbers next to it, such
+        as the 1 of an intercept, are one row ``(d L_i, f)`` of length ``sqrt(d**2 |L_i|**2 +
+        |f|**2)`` if z and x share no entry.
         """
         if u.F is None or len(u.terms) != 1:
             return None
@@ -186,7 +190,10 @@ class Ranges:
         return sizes
 
     def _data_norms(self, u: Combination) -> tuple[Array, Array] | None:
-        """Return l1 and l2 norms of each record's entries, if u is a scaled private parameter."""
+        """Return l1 and l2 norms of each record's entries in u.
+
+        The result is None if u is not a scaled private parameter.
+        """
         if u.F is not None or u.terms or len(u.G) != 1 or has_entries(u.h):
             return None
         k, G = u.G[0]
@@ -199,7 +206,7 @@ class Ranges:
         return used * _rows(spec).stretch(1, entries), used * _rows(spec).stretch(2, entries)
 
     def _narrowed(self, lo: Array, hi: Array, low: Array, high: Array) -> tuple[Array, Array]:
-        """Return the intervals [lo, hi] of ``c'x``, narrowed by bounds and sums of x.
+        """Return the intervals [lo, hi] of ``c'x``, narrowed by bounds and sums of the variables x.
 
         Parameters
         ----------
@@ -222,7 +229,7 @@ class Ranges:
         return 0.0 if self.absent else _rows(spec).max_norm
 
     def _reach(self, spec: PrivateSpec, G: sp.csr_array) -> Array:
-        """Return, per row of a nonnegative G, the largest ``G_e d`` for records of bounded norm."""
+        """Return the largest entries of ``G d`` over data d, for a nonnegative matrix G."""
         dual = _DUAL[_rows(spec).norm]
         m = spec.shape[0]
         # Within one row of the data by the dual norm, across rows by the triangle inequality.
@@ -270,7 +277,7 @@ class Ranges:
         return Range(np.full(size, -np.inf), np.full(size, np.inf), owner)
 
     def arguments(self, atom: Atom) -> list[Range]:
-        """Return ranges of the arguments; constant numbers are repeated to the size of arrays."""
+        """Return ranges of an atom's arguments; constant numbers are repeated to arrays."""
         size = max(1, math.prod(atom.shape))
         ranges = [self.of(a) for a in atom.args]
         if atom.rule.rows != "entry":
@@ -306,9 +313,10 @@ class Ranges:
     def _scores(
         self, lo: Array, hi: Array, left: Combination, right: Combination
     ) -> tuple[Array, Array]:
-        """Return the intervals [lo, hi] of a product, narrowed by signs and bounds of the data.
+        """Return the intervals [lo, hi] of a product of records and variables, narrowed.
 
-        Entry (i, c) of ``L (F x + h)`` is ``(L_i F_c) x + L_i h_c``, for intervals of ``L_i``.
+        Signs and bounds of the data narrow them. Entry (i, c) of ``L (F x + h)`` is ``(L_i F_c) x +
+        L_i h_c``, for intervals of record ``L_i``.
         """
         (m, k), (_, n) = shape_of(left, 0), shape_of(right, 1)
         assert right.F is not None
@@ -331,18 +339,18 @@ class Ranges:
         return lo, hi
 
     def _on_simplex(self, u: Combination) -> bool:
-        """Return whether every row of a matrix is a private record in the probability simplex."""
+        """Return whether each row of a matrix is a private record in the probability simplex."""
         if self.absent or not self._is_data(u):
             return False
         spec = self._spec(u.G[0][0])
         return spec.kind == "simplex" and _whole(spec)
 
     def moves(self, u: Combination) -> bool:
-        """Return whether a combination depends on variables."""
+        """Return whether a combination depends on the variables x."""
         return u.F is not None or any(self.form.reach(self.form.atoms[j])[0] for j, _ in u.terms)
 
     def matrix_rows(self, u: Combination, shape: tuple[int, int]) -> MatrixRows:
-        """Return bounds of the norms of a matrix's rows, and the record that each row reads."""
+        """Return bounds of the norms of a matrix's rows, and the record of each row."""
         if self._is_data(u):
             spec = self._spec(u.G[0][0])
             bound, (m, k) = self._radius(spec), shape
@@ -359,7 +367,7 @@ class Ranges:
         return MatrixRows(l1, l2, peak, owner)
 
     def _is_data(self, u: Combination) -> bool:
-        """Return whether a matrix is a whole private parameter, with a record in every row."""
+        """Return whether a combination is a whole private parameter, with a record in every row."""
         plain = u.F is None and not u.terms and not has_entries(u.h) and len(u.G) == 1
         if not plain or not isinstance(u.G[0][1], Identity):
             return False
@@ -406,14 +414,14 @@ class Ranges:
 
 
 def _interval_rows(low: Array, high: Array, F: sp.csr_array) -> tuple[Array, Array]:
-    """Return the ends of ``L F`` for rows L in intervals."""
+    """Return the ends of the intervals of ``L F`` for rows L in [low, high]."""
     up, down = F.maximum(0), F.minimum(0)
     with np.errstate(invalid="ignore"):
         return low @ up + high @ down, high @ up + low @ down
 
 
 def _entries(spec: PrivateSpec) -> tuple[float, float]:
-    """Return bounds of a record's entries; they include 0 if it may be scaled down or absent."""
+    """Return bounds of a record's entries, with 0 if the record may be scaled down or absent."""
     low, high = spec.interval
     return (low, high) if _whole(spec) else (min(low, 0.0), max(high, 0.0))
 

@@ -69,7 +69,7 @@ _COMPARED = 1 << 14
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """Public rows, one per record, with the norms and signs that bounds depend on.
+    """Public rows r, one per record, with the norms and signs that bounds depend on.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Lines:
 
     @staticmethod
     def of(rows: sp.csr_array) -> Lines:
-        """Return the lines of a matrix with one public row per record."""
+        """Return the public rows of a matrix with one row per record, with norms and signs."""
         count = rows.shape[0]
         up, down, l2 = np.zeros(count), np.zeros(count), np.zeros(count)
         unit = 1 / (
@@ -120,11 +120,14 @@ class Lines:
 
     @cached_property
     def _longest(self) -> Index:
-        """Records that cover all others if the extent of x is a cube around 0."""
+        """Records whose bounds cover all others if the extent of x is a cube around 0."""
         return self._covering(*self.norms)
 
     def _covering(self, *sizes: Array) -> Index:
-        """Return records such that every other has the signs of one and at most its sizes."""
+        """Return records that cover all others.
+
+        Every other record has the signs of one of them, and at most its sizes.
+        """
         covering: list[Index] = []
         for sign in np.flatnonzero(np.bincount(self.signs)):
             left = np.flatnonzero(self.signs == sign)
@@ -153,12 +156,12 @@ def _summing(ends: Index) -> Callable[[Array], Array]:
 
 
 def _alike(below: Array, above: Array) -> bool:
-    """Return whether all distances from 0, below and above, equal the first one."""
+    """Return whether the intervals [-below, above] all equal the same symmetric interval."""
     return bool((below == above[0]).all() and (above == above[0]).all())
 
 
 def _graded(size: Array) -> Array:
-    """Return the sizes divided by their largest finite magnitude, clipped to [-1, 1]."""
+    """Return numbers divided by their largest finite magnitude, clipped to [-1, 1]."""
     largest = max(float(size.max(initial=0.0)), -float(size.min(initial=0.0)))
     if not math.isfinite(largest):
         largest = float(np.max(np.abs(size), initial=0.0, where=np.isfinite(size)))
@@ -174,7 +177,9 @@ _BLOCK = 1 << 15
 
 @dataclass(frozen=True, eq=False)
 class Contributions:
-    """Terms of an objective that read records, with bounds of single records' contributions.
+    """Terms of an objective that read records, with bounds of a record's contribution.
+
+    The contribution is the part of the gradient that depends on one record.
 
     Attributes
     ----------
@@ -191,12 +196,12 @@ class Contributions:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Atoms of the terms, as users write them."""
+        """Code of the terms' atoms as users write them, such as ``cp.norm``."""
         return tuple(dict.fromkeys(term.atom.written for term in self.terms))
 
     @cached_property
     def scores(self) -> int | None:
-        """Number of a record's scores that enter its losses nonlinearly; None if unknown.
+        """Number of scores of one record that enter its losses nonlinearly; None if unknown.
 
         Scores are the arguments of nonlinear atoms that are affine in x for all data, such as
         ``X @ w``. Second derivatives of a record's losses have at most that rank.
@@ -225,13 +230,13 @@ class Contributions:
 
     @property
     def smooth(self) -> bool:
-        """Return whether all atoms on the way from the records' scores to the losses are smooth."""
+        """Return whether all atoms between the records' scores and the losses are smooth."""
         reached = [atom for atom in self.form.atoms if all(map(bool, self.form.reach(atom)))]
         return all(atom.rule.smooth for atom in reached)
 
     @property
     def has_edge(self) -> bool:
-        """Return whether an atom's derivatives are unbounded near the end of its domain."""
+        """Return whether derivatives of an atom are unbounded near the end of its domain."""
         return any(self.form.atoms[j].rule.has_edge(self.form.atoms[j].data) for j in self._read)
 
     @property
@@ -261,13 +266,13 @@ class Contributions:
 
     @property
     def count(self) -> int:
-        """Number of records."""
+        """Number of records that the terms read."""
         return self.form.private[self.members[0]].shape[0]
 
     def bound(
         self, p: int, extent: Extent, scale: Array | None = None, *, absent: bool = False
     ) -> Array:
-        """Return a bound of the lp norm of each record's contribution over all admissible data.
+        """Return, for each record, a bound of the lp norm of its contribution to the gradient.
 
         Parameters
         ----------
@@ -282,7 +287,7 @@ class Contributions:
         Raises
         ------
         Unbounded
-            If the contribution cannot be followed through an atom.
+            If no bound of the contribution is known for an atom.
         """
         if self.alike is not None:
             few, kind = self.alike
@@ -294,7 +299,7 @@ class Contributions:
     def changed(
         self, p: int, extent: Extent, scale: Array | None = None, *, removed: bool
     ) -> Array:
-        """Return, per record, a bound of the gradient's lp change if the record changes.
+        """Return, for each record, a bound of the gradient's lp change if the record changes.
 
         Parameters
         ----------
@@ -328,24 +333,27 @@ class Contributions:
     def largest(
         self, p: int, extent: Extent, scale: Array | None = None, *, absent: bool = False
     ) -> float:
-        """Return the largest of `bound` over all records."""
+        """Return the largest contribution of a record; see `bound` for parameters."""
         return largest_of(self._leading(extent, scale).bound(p, extent, scale, absent=absent))
 
     def largest_change(
         self, p: int, extent: Extent, scale: Array | None = None, *, removed: bool
     ) -> float:
-        """Return the largest of `changed` over all records."""
+        """Return the largest change of the gradient by one record; see `changed` for parameters."""
         return largest_of(self._leading(extent, scale).changed(p, extent, scale, removed=removed))
 
     def _leading(self, extent: Extent, scale: Array | None) -> Contributions:
-        """Return contributions of records that cover all others; of all records if unknown."""
+        """Return contributions of records whose bounds cover all others.
+
+        If such records are unknown, the result covers all records.
+        """
         if scale is not None or self.lines is None or self.rows is None or extent.sums:
             return self  # intervals are compared for boxes alone
         return self._of(self.rows, self.lines.leading(extent))
 
     @cached_property
     def lines(self) -> Lines | None:
-        """Public rows, if nothing else differs between many records; else None."""
+        """Public rows of the records, if many records differ in nothing else; else None."""
         if self.count <= _BLOCK or self.alike is not None or self.rows is None:
             return None
         line = self.rows.line()
@@ -353,7 +361,7 @@ class Contributions:
 
     @cached_property
     def alike(self) -> tuple[Contributions, Index] | None:
-        """Contributions of one record of each kind, and the kind of every record; or None.
+        """Contributions of one record of each kind, and the kind of every record, or None.
 
         Records of one kind have equal public coefficients. Bounds hold for all admissible data, so
         they are equal for records of one kind.
@@ -379,7 +387,7 @@ class Contributions:
 
     @cached_property
     def rows(self) -> RecordRows | None:
-        """Return the terms as functions of single records; None if one is no such function."""
+        """Return the terms as functions of single records; None if a term is no such function."""
         return record_rows(self.form, self.terms, self.count)
 
     def _of(self, rows: RecordRows, some: Index) -> Contributions:
@@ -390,7 +398,7 @@ class Contributions:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def part_with(self, record: int) -> tuple[NormalForm, int]:
-        """Return a form with one record's terms and the record's index in it.
+        """Return a form with the terms of one record, and the record's index in that form.
 
         For few records, the form itself is returned.
         """
@@ -440,5 +448,5 @@ def largest_of(values: Array) -> float:
 
 
 def _spread(bounds: Array, kind: Index) -> Array:
-    """Return a bound for every record: the bound of its kind."""
+    """Return a bound for every record from the bounds of the kinds of records."""
     return np.broadcast_to(bounds, kind.shape) if bounds.size == 1 else bounds[kind]

@@ -38,7 +38,7 @@ def rehearse(
     start: Array,
     owner: str,
 ) -> None:
-    """Refuse a sensitivity that made-up data contradict.
+    """Refuse a derived sensitivity that gradients for made-up data contradict.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def _trials(
 
 
 def _only(spec: PrivateSpec, records: Sequence[int]) -> Array:
-    """Return data near zeros (see `_least`) with made-up, equal records at some positions."""
+    """Return made-up, equal records at some positions, and records near zeros elsewhere."""
     assert isinstance(spec.adjacency, Rows)
     entries = np.add.outer(np.arange(0, spec.size, spec.shape[0]), records)
     row = np.sin(1.0 + np.arange(len(entries)))
@@ -177,7 +177,7 @@ def _only(spec: PrivateSpec, records: Sequence[int]) -> Array:
 
 
 def _origin(form: NormalForm, sensitivity: Sensitivity) -> list[Array]:
-    """Return the admissible records closest to zeros, and zeros for other data."""
+    """Return the data that tests start from: records closest to zeros, and zeros for other data."""
     members = {k for task in sensitivity.records for k in task.members}
     return [
         _least(spec) if k in members else zeros(spec.size) for k, spec in enumerate(form.private)
@@ -191,7 +191,7 @@ def _least(spec: PrivateSpec) -> Array:
 
 
 def _within(spec: PrivateSpec, row: Array, least: Array) -> Array:
-    """Return a row within bounds and norm, on the line from `least` to the clipped given row."""
+    """Return a row within the declared bounds and norm, between `least` and the clipped `row`."""
     assert isinstance(spec.adjacency, Rows)
     order, most = spec.adjacency.order, spec.adjacency.max_norm
     row = np.clip(row, *spec.interval)

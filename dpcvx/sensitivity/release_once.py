@@ -50,7 +50,9 @@ _INVERSE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Publication:
-    """A linear statistic of an agent's data, and surrogate data recovered from its noisy value.
+    """A linear statistic of an agent's data that is released once with noise.
+
+    Surrogate data are recovered from its noisy value.
 
     Attributes
     ----------
@@ -86,24 +88,24 @@ class Publication:
 
     @property
     def whole(self) -> bool:
-        """Return whether the statistic determines the data."""
+        """Return whether the statistic determines the agent's data."""
         return self.kind in ("data", "shaped data")
 
     @property
     def size(self) -> int:
-        """Number of components that are released."""
+        """Number of released components of the statistic."""
         return int(self.encode.shape[0])
 
     def slope_covariance(self, variance: float, *, diagonal: bool = False) -> sp.csr_array | None:
-        """Return the covariance of the error in the surrogate's linear coefficient, shape (n, n).
+        """Return the covariance of the error in the recovered linear coefficient J d, (n, n).
 
         With a prior, it is the covariance for data that follow the prior. It is None if the
-        Jacobian depends on the point.
+        Jacobian J depends on the point.
 
         Parameters
         ----------
         variance : float
-            Variance of the noise in one component of the statistic.
+            Variance of the noise in one released component.
         diagonal : bool
             Whether to return the diagonal only, since full covariances may be large.
         """
@@ -125,7 +127,7 @@ class Publication:
 
     @cached_property
     def _unit_variances(self) -> Array | None:
-        """Diagonal of `_unit_covariance`, summed in the order of its products."""
+        """Diagonal of `_unit_covariance`, summed in the order of matrix products."""
         back, left = self.back, self._left
         if back is None:
             return None
@@ -139,7 +141,7 @@ class Publication:
 
     @property
     def _left(self) -> Array:
-        """Share of the noise's variance that remains after estimates: shape (s,), or (s, s)."""
+        """Share of the noise's variance that remains after estimates: (s,), or (s, s) in full."""
         left = np.ones(self.size)
         for entries, estimate in self.estimates:
             if estimate.left.ndim == 2:
@@ -149,7 +151,7 @@ class Publication:
 
     @cached_property
     def back(self) -> sp.csr_array | None:
-        """Matrix from the statistic to the linear coefficient, shape (n, s)."""
+        """Matrix from the released statistic to the linear coefficient J d, shape (n, s)."""
         J = self.jacobian
         if J is None:
             return None
@@ -165,7 +167,7 @@ class Publication:
         return sp.csr_array(back @ _range_projection(self.encode))
 
     def statistic(self, data: Sequence[Array]) -> Array:
-        """Return the statistic of the data, before noise is added."""
+        """Return the statistic of the agent's data, before noise is added."""
         x = np.concatenate(list(data))
         return sums_rounded_once(self.encode, x, _ROUNDING * self.sensitivity)
 
@@ -189,7 +191,9 @@ class Publication:
         return [spec.admissible(part) for part, spec in zip(parts, self.private, strict=True)]
 
     def around(self, released: Array, noise: Array) -> list[Array]:
-        """Return the surrogate data of `restore` with more noise, as much as estimates leave.
+        """Return the surrogate data of `restore` for released values with additional noise.
+
+        Estimates reduce this noise as they reduce the noise of the release.
 
         Parameters
         ----------
@@ -204,7 +208,7 @@ class Publication:
         return replace(self, estimates=()).restore(estimated + left)
 
     def _data_of_sums(self, sums: Array) -> Array:
-        """Return data within their declared bounds whose weighted sums are closest to given ones.
+        """Return data within declared bounds whose weighted sums are closest to given sums.
 
         Each entry is in one sum at most. All entries of a sum move from 0 in proportion to their
         weights, as far as their bounds allow.
@@ -220,7 +224,7 @@ class Publication:
 
     @cached_property
     def decode(self) -> sp.csr_array:
-        """Matrix from a statistic that determines the data to the data."""
+        """Matrix from the statistic to the data, for a statistic that determines the data."""
         if self.kind == "shaped data":
             return sp.csr_array(left_inverse(self.encode.toarray()))
         return sp.csr_array(sp.diags_array(1 / self.encode.diagonal()))
@@ -234,17 +238,20 @@ class Publication:
 
     @property
     def units(self) -> list[float]:
-        """Unit of each object's entries in the statistic, if the data themselves are released."""
+        """Unit of each private object's entries in the statistic, if data are released.
+
+        It is the object's own sensitivity.
+        """
         starts = np.cumsum([0, *(spec.size for spec in self.private[:-1])])
         return [float(unit) for unit in 1 / self.encode.diagonal()[starts]]
 
     @property
     def sum_units(self) -> Array:
-        """Unit of each weighted sum, scaled to a largest weight of 1."""
+        """Unit of each released weighted sum, such that its largest weight is 1."""
         return 1 / np.asarray(abs(self.encode).max(axis=1).todense()).ravel()
 
     def moved(self, p: int) -> str:
-        """Return a text on how far one change moves what is released, in the lp norm."""
+        """Return text on the released statistic's lp change by one change of the data."""
         most, unit = self.sensitivity, ""
         if self.kind == "data":
             what = "the released data"
@@ -319,7 +326,7 @@ class Once:
 
     @staticmethod
     def of(statistic: Statistic) -> Once:
-        """Return the description of a statistic, without its estimates."""
+        """Return the description of a statistic for a request, without its estimates."""
         if not isinstance(statistic, Publication):
             return Once("second moments", None, None)
         kind = statistic.kind
@@ -340,7 +347,7 @@ def by_matrix(
     encode: Array,
     kind: Literal["shaped data", "shaped slope", "sums"] = "shaped slope",
 ) -> Publication:
-    """Return the release of any linear statistic of the data, with its sensitivity."""
+    """Return the one-time release of the linear statistic `encode @ d` of the data d."""
     ends = np.cumsum([spec.size for spec in sensitivity.private])[:-1]
     parts = [sp.csr_array(part) for part in np.split(encode, ends, axis=1)]
     level, ones = sensitivity.moved(parts, p), np.ones(encode.shape[0])
@@ -349,7 +356,7 @@ def by_matrix(
 
 
 def weighted(sensitivity: Sensitivity, p: int, J: sp.csr_array, weights: Array) -> Publication:
-    """Return the release of the linear coefficient J d with weighted components."""
+    """Return the one-time release of the linear coefficient J d with weighted components."""
     used = np.flatnonzero(np.diff(J.indptr) > 0)
     scale = np.zeros(J.shape[0])
     scale[used] = weights
@@ -383,7 +390,7 @@ def moves_one(statistic: Statistic) -> bool:
 def restated(
     sensitivity: Sensitivity, p: int, owner: str, once: Once, *, single: bool = False
 ) -> Statistic:
-    """Return the statistic that a request describes, with a sensitivity that is derived here.
+    """Return the statistic that a request describes, with the sensitivity derived again.
 
     Parameters
     ----------
@@ -447,7 +454,10 @@ def _disjoint_sums(matrix: Array) -> bool:
 
 
 def _with_sum(weights: Array, value: float, lower: Array, upper: Array) -> Array:
-    """Return the entries ``clip(t w, lower, upper)`` whose weighted sum is closest to a value."""
+    """Return the vector ``clip(t w, lower, upper)`` with the weighted sum closest to a value.
+
+    Here w are the weights, and the number t is chosen.
+    """
 
     def entries(t: float) -> Array:
         return np.clip(t * weights, lower, upper)
@@ -480,7 +490,7 @@ def left_inverse(matrix: Array) -> Array:
 
 
 def _tells_all(matrix: Array) -> bool:
-    """Return whether a matrix has full column rank, so that its statistic determines the data."""
+    """Return whether a matrix has full column rank, so its statistic determines the data."""
     lengths = np.linalg.norm(matrix, axis=0)
     if not (lengths > 0).all():
         return False
@@ -489,7 +499,7 @@ def _tells_all(matrix: Array) -> bool:
 
 
 def whole_data(sensitivity: Sensitivity, p: int, owner: str) -> Publication:
-    """Return the release of the data themselves, each object in units of its own sensitivity."""
+    """Return the one-time release of an agent's data, each object in units of its sensitivity."""
     specs, J = sensitivity.private, without_zeros(sp.hstack(sensitivity.jacobians))
     reaches = [reach_of(spec, p) for spec in specs]
     units = np.concatenate([np.full(s.size, unit) for s, unit in zip(specs, reaches, strict=True)])
@@ -523,7 +533,10 @@ def _range(values: Array) -> str:
 
 
 def _range_projection(J: sp.csr_array) -> Array | sp.csr_array:
-    """Return the projection onto the range of J: restored data keep only this part of the noise."""
+    """Return the projection onto the range of J.
+
+    Restored data keep only this part of the noise.
+    """
     everything = sp.eye_array(J.shape[0], format="csr")
     if J.shape[0] > _SQUARE:
         return everything
@@ -538,14 +551,14 @@ def _range_projection(J: sp.csr_array) -> Array | sp.csr_array:
 
 
 def _least_norm(J: sp.csr_array, c: Array) -> Array:
-    """Return the shortest d with ``J d`` closest to c."""
+    """Return the vector d of least norm such that ``J d`` is closest to c."""
     if J.shape[0] * J.shape[1] <= DENSE:
         return np.linalg.lstsq(J.toarray(), c)[0]
     return np.asarray(sla.lsqr(J, c, atol=1e-14, btol=1e-14, iter_lim=20 * min(J.shape))[0])
 
 
 def reach_of(spec: PrivateSpec, p: int) -> float:
-    """Return the largest lp norm of a change of the data."""
+    """Return the largest lp norm of one change of the data."""
     adjacency = spec.adjacency
     if isinstance(adjacency, Rows):
         return spec.row_reach(p)

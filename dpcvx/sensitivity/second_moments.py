@@ -31,7 +31,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Second moments of records, and surrogate records recovered from noisy ones."""
+    """Second moments of an agent's records as a statistic that is released once with noise.
+
+    Surrogate records are recovered from the noisy moments.
+    """
 
     private: tuple[PrivateSpec, ...]  # the parts of the records, all with the same number of rows
     radii: tuple[float, ...]  # bounds of the l2 norms of their rows
@@ -42,19 +45,19 @@ class Moments:
 
     @property
     def order(self) -> int:
-        """Number of columns of all parts together."""
+        """Number of columns of all parts of the records together."""
         return sum(_width(spec) for spec in self.private)
 
     @property
     def size(self) -> int:
-        """Number of components that are released."""
+        """Number of released components of the moments."""
         return self.order * (self.order + 1) // 2
 
     def statistic(self, data: Sequence[Array]) -> Array:
-        """Return the upper triangle of V'V, off-diagonal entries times sqrt(2) to keep its norm.
+        """Return the records' moments V'V: the upper triangle, off-diagonal entries times sqrt(2).
 
-        V has the parts side by side, each in units of its own bound, so that the rows of V have a
-        norm of at most one.
+        The factors keep the norm of V'V. V has the parts of the records side by side, each in units
+        of its own bound, so that the rows of V have a norm of at most one.
         """
         V = np.hstack(
             [
@@ -77,22 +80,22 @@ class Moments:
         ]
 
     def around(self, released: Array, noise: Array) -> list[Array]:
-        """Return the surrogate records of `restore` for moments with additional noise."""
+        """Return surrogate records for the released moments with additional noise."""
         return self.restore(released + noise)
 
     def unlimited(self, released: Array) -> Array:
-        """Return the released moments without a projection."""
+        """Return the released moments without a projection onto admissible moments."""
         return released
 
     def moved(self, p: int) -> str:
-        """Return a text on how far one change moves what is released, in the lp norm."""
+        """Return text on the released moments' lp change by one change of the data."""
         return (
             f"one change moves the released second moments by at most {at_most(self.sensitivity)} "
             f"in l{p}, rows in unit norm"
         )
 
     def noise(self, scale: float) -> str:
-        """Return a text on noise of this scale on the statistic."""
+        """Return text on noise of the given scale on the released moments."""
         names = ", ".join(f"'{spec.name}'" for spec in self.private)
         return (
             f"scale {at_least(scale)} per entry of the second moments of {names}, rows in unit norm"
@@ -104,7 +107,9 @@ class Moments:
 
 
 def moments(sensitivity: Sensitivity, p: int) -> Moments | None:
-    """Return the second moments as a statistic, or None if an objective depends on more of records.
+    """Return an agent's second moments as a statistic.
+
+    The result is None if the objective depends on more of the records.
 
     Parameters
     ----------
@@ -124,7 +129,7 @@ def moments(sensitivity: Sensitivity, p: int) -> Moments | None:
 
 
 def moments_of(private: tuple[PrivateSpec, ...], p: int) -> Moments | None:
-    """Return the second moments as a statistic of private data, or None.
+    """Return the second moments of private data as a statistic, or None.
 
     All private objects have to be parts of the same records.
 
@@ -150,7 +155,7 @@ def _width(spec: PrivateSpec) -> int:
 
 
 def _moved(private: Sequence[PrivateSpec]) -> float:
-    """Return the l2 sensitivity of moments of rows of norm at most one."""
+    """Return the l2 sensitivity of the moments of rows with a norm of at most 1."""
     adjacency = private[0].adjacency
     assert isinstance(adjacency, Rows)
     # ||vv' - ww'||_F^2 <= |v|^4 + |w|^4 for rows of norm at most one. Equal rows of one person move
@@ -160,7 +165,7 @@ def _moved(private: Sequence[PrivateSpec]) -> float:
 
 
 def radii_of(private: Sequence[PrivateSpec]) -> tuple[float, ...]:
-    """Return bounds of the l2 norms of the rows of each part."""
+    """Return, for each part of the records, a bound of the l2 norms of its rows."""
     radii: list[float] = []
     for spec in private:
         assert isinstance(spec.adjacency, Rows)
@@ -169,13 +174,13 @@ def radii_of(private: Sequence[PrivateSpec]) -> tuple[float, ...]:
 
 
 def triangle(V: Array) -> Array:
-    """Return the upper triangle of V'V with off-diagonal entries times sqrt(2)."""
+    """Return the upper triangle of V'V, with off-diagonal entries times sqrt(2)."""
     i, j = np.triu_indices(V.shape[1])
     return (V.T @ V)[i, j] * np.where(i == j, 1.0, math.sqrt(2))
 
 
 def closest_rows(released: Array, order: int, most: int) -> Array:
-    """Return at most `most` rows whose moments are the admissible ones closest to given moments.
+    """Return rows whose second moments are the admissible ones closest to given moments.
 
     Parameters
     ----------
@@ -203,7 +208,8 @@ def closest_rows(released: Array, order: int, most: int) -> Array:
 class Reading:
     """Form of an objective that reads records as ``weight |sum_k c_k V_k Z_k|^2``.
 
-    Z_k is an affine function of x for the first part, and the identity for all others.
+    V_k are the parts of the records. Z_k is an affine function of x for the first part, and the
+    identity for all others.
 
     Attributes
     ----------
@@ -223,11 +229,11 @@ class Reading:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Number of columns of each part."""
+        """Number of columns of each part of the records."""
         return tuple(_width(spec) for spec in self.private)
 
     def quadratic(self, V: Array, units: Sequence[float]) -> tuple[Array, sp.csr_array]:
-        """Return gradient at 0 and Hessian of the objective with rows V in place of all records.
+        """Return gradient at 0 and Hessian of the objective with the rows of V as its records.
 
         Parameters
         ----------
@@ -275,7 +281,7 @@ def reading(form: NormalForm) -> Reading | None:
 
 @dataclass(frozen=True)
 class Scaled:
-    """Scaling of an agent's moments in a sum over agents."""
+    """Scaling of one agent's second moments, as a term of their sum over agents."""
 
     widths: tuple[int, ...]  # columns of each part
     units: tuple[float, ...]  # units of the rows of each part, equal for all agents
@@ -283,12 +289,12 @@ class Scaled:
 
     @property
     def order(self) -> int:
-        """Number of columns of all parts together."""
+        """Number of columns of all parts of the records together."""
         return sum(self.widths)
 
     @property
     def size(self) -> int:
-        """Number of components."""
+        """Number of components of the scaled moments."""
         return self.order * (self.order + 1) // 2
 
     def moved(self, private: Sequence[PrivateSpec]) -> float:
@@ -299,7 +305,10 @@ class Scaled:
         return self.factor * sum((r / unit) ** 2 for r, unit in pairs) * _moved(private)
 
     def statistic(self, data: Array) -> Array:
-        """Return the agent's term of the sum from its data: part after part, each by columns."""
+        """Return the agent's scaled moments from its data.
+
+        The data come part after part, each column by column.
+        """
         m = data.size // self.order
         parts = np.split(data, np.cumsum([m * width for width in self.widths])[:-1])
         pairs = zip(parts, self.widths, self.units, strict=True)
@@ -318,12 +327,12 @@ def more_than_moments(name: str) -> PrivacyError:
 
 
 def _multiple(M: Matrix) -> float:
-    """Return the factor of a matrix that is a multiple of the identity."""
+    """Return the factor c of a matrix that is c times the identity."""
     return float(csr(M)[0, 0])
 
 
 def has_intercept(sensitivity: Sensitivity) -> bool:
-    """Return whether f depends on moments only, apart from a term added equally to every row."""
+    """Return whether the objective reads only moments, except a term added to all rows equally."""
     records = sensitivity.records
     if len(records) != 1 or len(records[0].terms) != 1:
         return False
@@ -331,7 +340,7 @@ def has_intercept(sensitivity: Sensitivity) -> bool:
 
 
 def _reads_moments_only(form: NormalForm, atom: Atom, intercept: bool = False) -> bool:
-    """Return whether an atom depends on records by second moments only.
+    """Return whether an atom of an objective depends on records by second moments only.
 
     With `intercept`, a term that is equal in all rows is allowed.
     """
@@ -355,7 +364,7 @@ def _reads_moments_only(form: NormalForm, atom: Atom, intercept: bool = False) -
 
 
 def _whole(form: NormalForm, left: Combination) -> bool:
-    """Return whether a factor is one private matrix, up to a number."""
+    """Return whether a factor of a product is a whole private matrix, up to a scalar factor."""
     plain = left.F is None and not left.terms and not has_entries(left.h) and len(left.G) == 1
     return plain and _multiple_of_identity(left.G[0][1])
 

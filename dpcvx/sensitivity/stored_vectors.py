@@ -1,9 +1,9 @@
 r"""Vectors that an agent stores, as combinations of released values and exact gradients.
 
-A `LinearCombination` computes a vector from public numbers, from vectors that are stored already,
-and from gradients at them: :math:`v = c + \sum_j a_j u_j + \sum_j b_j \nabla f(u_j)`. The vectors
-themselves stay within the trust boundary. The bound on their change between neighboring data, for
-equal released values, is public and follows term by term.
+A `LinearCombination` computes a vector v from public numbers c, from vectors u_j that are stored
+already, and from gradients at them: :math:`v = c + \sum_j a_j u_j + \sum_j b_j \nabla f(u_j)`. The
+vectors themselves stay within the trust boundary. The bound on their change between neighboring
+data, for equal released values, is public and follows term by term.
 
 Vectors made of gradients at unreleased points move as follows if the data change.
 
@@ -70,7 +70,10 @@ _ENTRIES = 20_000
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """Effect ``K e + w`` of one change of the data on a vector; see the module."""
+    """Change ``K e + w`` of a stored vector between neighboring data, for equal releases.
+
+    K is a known matrix, e is the gradient's change, and w is a vector with a bounded norm.
+    """
 
     K: Array  # shape (n, n), or (1, 1) for a multiple of the identity
     rest: float  # bound of ``||w||_2``
@@ -78,18 +81,18 @@ class Effect:
 
     @cached_property
     def known(self) -> float:
-        """Bound of ``||K e||_2``."""
+        """Bound of ``||K e||_2``, where e is the gradient's change and K a known matrix."""
         return self.image(self.K, 2)
 
     @property
     def two(self) -> float:
-        """Bound of the effect's l2 norm."""
+        """Bound of the l2 norm of the stored vector's change."""
         return self.known + self.rest
 
 
 @dataclass(frozen=True, eq=False)
 class At:
-    """A gradient in a sum: its factor, the effect on its point, and the point for zero data."""
+    """A gradient in a sum: its factor, the change of its point, and its point for zero data."""
 
     factor: float
     effect: Effect
@@ -98,7 +101,7 @@ class At:
 
 @dataclass(frozen=True, eq=False)
 class Shift:
-    """Effect of one change of the data on the gradients of one agent."""
+    """Change of the gradients of one agent between neighboring data."""
 
     n: int
     image: Callable[[Array, int], float]  # bound of ``||K e||_p`` for K and p
@@ -110,14 +113,14 @@ class Shift:
     changes: float  # N; infinite if no number of changes leads to zeros
 
     def size(self, effect: Effect, p: int) -> float:
-        """Return a bound of the effect's lp norm."""
+        """Return a bound of the lp norm of a stored vector's change `effect`."""
         if p == 2:
             return effect.two
         root = math.sqrt(self.n)
         return min(self.image(effect.K, 1) + root * effect.rest, root * effect.two)
 
     def slope(self, u: Effect) -> Effect:
-        """Return the effect on the gradient at a vector with the effect u."""
+        """Return the change of the gradient at a stored vector that itself changes by u."""
         K = np.eye(self.center.shape[0]) + self.center @ u.K
         rest = self.smoothness * (u.rest + self._rounded(u.K))
         if self.spread > 0:
@@ -125,7 +128,7 @@ class Shift:
         return Effect(K, rest, self.image)
 
     def combined(self, vectors: Sequence[tuple[float, Effect]], slopes: Sequence[At]) -> Effect:
-        """Return the effect on a weighted sum of stored vectors and of gradients at them."""
+        """Return the change of a weighted sum of stored vectors and of gradients at them."""
         parts = [*vectors, *((step.factor, self.slope(step.effect)) for step in slopes)]
         K, rest = np.zeros_like(self.center), 0.0
         for a, part in parts:
@@ -138,9 +141,10 @@ class Shift:
         return Effect(K, rest, self.image)
 
     def _paired(self, K: Array, rest: float, slopes: Sequence[At]) -> tuple[Array, float]:
-        """Return K and the rest of `combined`, with each e replaced by the first gradient's e.
+        """Return K and the rest of `combined` for gradients that change by almost the same e.
 
-        If that gives no smaller bound, K and the rest stay as they are.
+        Each e is replaced by the first gradient's e. If that gives no smaller bound, K and the rest
+        stay as they are.
         """
         first, *others = slopes
         whole = sum(abs(step.factor) for step in slopes)
@@ -151,7 +155,7 @@ class Shift:
         return K - (whole - joint), rest + turned
 
     def _apart(self, a: At, b: At) -> float:
-        """Return a bound of the distance of two stored vectors, for all data."""
+        """Return a bound of the distance between the points of two gradients, for all data."""
         reach = a.effect.two + b.effect.two
         public = float(np.linalg.norm(a.public - b.public))
         size = float(np.linalg.norm(a.public) + np.linalg.norm(b.public))
@@ -168,7 +172,7 @@ def fixed_shift(
     smoothness: float,
     curvature: Curvature | None,
 ) -> Shift:
-    """Return the shift of gradients that move by one vector e at all points.
+    """Return the change of gradients that move by one vector e, equal at all points.
 
     Parameters
     ----------
@@ -198,7 +202,10 @@ def varying_shift(
     turn: float,
     changes: float,
 ) -> Shift:
-    """Return the shift of gradients that move by a vector e that depends on the point."""
+    """Return the change of gradients that move by a vector e that depends on the point.
+
+    See `Shift` and the module for `turn` (L) and `changes` (N).
+    """
     M = smoothness * SLACK
     turn = min(turn * SLACK, 2 * M)
     return Shift(n, image, np.zeros((1, 1)), M, M, False, turn, changes)
@@ -223,7 +230,7 @@ class LinearCombination:
 
 @dataclass(frozen=True)
 class Smoothness:
-    """Lipschitz constant M of the gradient of one agent's objective, for all admissible data.
+    """Lipschitz constant M of the gradient of an agent's objective, for all admissible data.
 
     Attributes
     ----------
@@ -260,7 +267,7 @@ class StoredVectors:
         self._gradients: dict[str, Array] = {}
 
     def store(self, name: str, combination: LinearCombination) -> None:
-        """Store a combination under a name; it may contain the vector that it replaces."""
+        """Store a linear combination under a name; it may contain the vector that it replaces."""
         value = combination.center.copy()
         for other, a in combination.vectors.items():
             value += a * self._vectors[other]
@@ -270,11 +277,11 @@ class StoredVectors:
         self._gradients.pop(name, None)
 
     def vector(self, name: str) -> Array:
-        """Return a stored vector, shape (n,)."""
+        """Return the stored vector with this name, shape (n,)."""
         return self._vectors[name].copy()
 
     def gradient(self, name: str) -> Array:
-        """Return the gradient at a stored vector, shape (n,)."""
+        """Return the objective's gradient at the stored vector with this name, shape (n,)."""
         if name not in self._gradients:
             self._gradients[name] = self._exact(self._vectors[name])
         return self._gradients[name].copy()
@@ -285,10 +292,10 @@ class StoredVectors:
 
 @dataclass(frozen=True, eq=False)
 class _Stored:
-    """Public facts of a vector: the effect of one change on it, and its value for zero data.
+    """Public facts of a stored vector: its change between neighbors, and its value for zero data.
 
-    `size` bounds the magnitude of the public numbers in it; `secret` tells whether gradients are in
-    it.
+    `size` bounds the magnitude of the public numbers in it; `secret` tells whether the vector
+    contains exact gradients.
     """
 
     effect: Effect
@@ -314,7 +321,7 @@ class StoredEffects:
         self._gradients: dict[str, Array] = {}  # at zero data
 
     def store(self, name: str, combination: LinearCombination) -> None:
-        """Record the effect on a vector that `StoredVectors.store` computes."""
+        """Record how a vector changes that `StoredVectors.store` computes."""
         public = combination.center.copy()
         size, secret = float(np.abs(public).max(initial=0.0)), bool(combination.gradients)
         vectors, gradients = [], []
@@ -334,7 +341,7 @@ class StoredEffects:
         self._gradients.pop(name, None)
 
     def secret(self, name: str) -> bool:
-        """Return whether gradients went into a stored vector."""
+        """Return whether a stored vector contains exact gradients."""
         return self._stored[name].secret
 
     def reach(self, name: str, p: int) -> float:
@@ -360,7 +367,7 @@ class StoredEffects:
 
 
 def shift_of(sensitivity: Sensitivity, smoothness: Smoothness) -> Shift:
-    """Return the effect of one change of the data on gradients at stored vectors."""
+    """Return the change of an agent's gradients at stored vectors between neighboring data."""
     n, M = sensitivity.extent.lower.size, smoothness.value
     if sensitivity.constant:
         size = sum(spec.size for spec in sensitivity.private)

@@ -1,4 +1,4 @@
-r"""Rules of cvxpy's atoms, one class per atom: values, derivatives and bounds of both.
+r"""Rules of cvxpy's atoms, one class per atom: values, derivatives, and bounds of both.
 
 A rule maps argument values to the atom's value, and a cotangent of the value to the cotangent of an
 argument. It works on the trailing axes of arrays, and leading axes are agents or points. At a kink
@@ -59,14 +59,14 @@ def class_rule(atom: cp.Expression) -> Rule | None:
 
 
 def rule_of(atom: cp.Expression) -> tuple[Rule, tuple[Any, ...]] | None:
-    """Return the rule of a cvxpy atom and its static data (such as p of a norm), or None."""
+    """Return the rule of a cvxpy atom and its constants (such as p of a norm), or None."""
     rule = class_rule(atom)
     data = None if rule is None else rule.read(atom)
     return None if rule is None or data is None else (rule, data)
 
 
 def rule_named(name: str) -> Rule:
-    """Return the rule with a given name."""
+    """Return the rule of the atom with a given name."""
     return RULES[name]
 
 

@@ -17,7 +17,7 @@ from .rule import Arrays, Ends, Fitted, Rule, Shape, Shapes, Slopes, Static
 
 
 class Entrywise(Rule):
-    """An atom of one argument that works entry by entry."""
+    """Rule of an atom of one argument u that works entry by entry."""
 
     by_value = False
     rows = "entry"
@@ -29,26 +29,29 @@ class Entrywise(Rule):
 
     @abstractmethod
     def value(self, u: Array, data: Static) -> Array:
-        """Return values, entry by entry."""
+        """Return the atom's values at the entries of its argument u."""
 
     @abstractmethod
     def derivative(self, u: Array, data: Static) -> Array:
-        """Return derivatives, entry by entry."""
+        """Return the atom's derivatives by u, entry by entry."""
 
     def forward(self, v: Arrays, data: Any) -> Array:
-        """Return the value of the atom."""
+        """Return the value of the atom at the values v of its arguments."""
         return self.value(v[0], data)
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent of argument k."""
+        """Return the cotangent of argument k, given the cotangent g of the atom's value."""
         return g * self.derivative(v[0], data)
 
     def fitted(self, data: Static, shapes: Shapes, shape: Shape) -> Fitted:
-        """Return the rule on flat arrays."""
+        """Return the rule for arguments as flat arrays."""
         return Fitted(self.forward, self.vjp, data, (flat,))
 
     def values(self, lo: Arrays, hi: Arrays, data: Static) -> Ends | None:
-        """Return intervals of values, and where arguments may lie outside the domain."""
+        """Return intervals of the atom's values for arguments in [lo, hi].
+
+        Also return which arguments may lie outside the atom's domain.
+        """
         if not self.bounded:
             return None
         with np.errstate(all="ignore"):
@@ -64,7 +67,7 @@ class Entrywise(Rule):
         return np.asarray(self.value(u, data), dtype=float)
 
     def slopes(self, lo: Arrays, hi: Arrays, data: Static) -> Slopes | None:
-        """Return intervals of derivatives."""
+        """Return intervals of the atom's derivatives for arguments in [lo, hi]."""
         if not self.bounded:
             return None
         with np.errstate(all="ignore"):
@@ -88,7 +91,7 @@ class Entrywise(Rule):
         return self.domain > -math.inf
 
     def beyond_dcp(self, moving: Sequence[bool]) -> bool:
-        """Return whether the atom is neither convex nor concave, and its argument depends on x."""
+        """Return whether the atom is neither convex nor concave, and depends on the decision x."""
         return self.bends_both_ways and any(moving)
 
     @property
@@ -97,12 +100,12 @@ class Entrywise(Rule):
         return bool(self.bends)
 
     def curvature(self, largest: float, data: Static, last: float | None) -> float | None:
-        """Return a bound of the second derivative times the largest weight, or None."""
+        """Return the bound of the atom's second derivative times the largest weight, or None."""
         return None if self.most_curved is None else self.most_curved * largest
 
 
 class Power(Entrywise):
-    """``cp.power``, ``cp.square``, ``cp.sqrt`` and ``cp.inv_pos``; the constant is the exponent."""
+    """Atom ``cp.power(u, p)``, also ``cp.square``, ``cp.sqrt`` and ``cp.inv_pos``."""
 
     name = "power"
     classes = ("Power", "PowerApprox")
@@ -111,31 +114,31 @@ class Power(Entrywise):
     turn = 0.0
 
     def read(self, atom: Any) -> tuple[Any, ...] | None:
-        """Return the power, as an integer where it is one; None if it is a parameter."""
+        """Return the exponent, as an integer if it is one; None if it is a parameter."""
         if atom.p.value is None:
             return None
         p = float(atom.p.value)
         return (int(p) if p.is_integer() else p,)
 
     def takes(self, number: float) -> bool:
-        """Return True: every power has this rule."""
+        """Return True: this rule holds for every exponent."""
         return True
 
     def written(self, data: Static, last: Array | None) -> str:
-        """Return the atom as users write it."""
+        """Return the atom's cvxpy code as users write it, such as ``cp.norm``."""
         return {2: "cp.square", 0.5: "cp.sqrt", -1: "cp.inv_pos"}.get(data[0], "cp.power")
 
     def value(self, u: Array, data: Static) -> Array:
-        """Return powers."""
+        """Return the entries of u raised to the exponent."""
         return u ** data[0]
 
     def derivative(self, u: Array, data: Static) -> Array:
-        """Return the derivatives of powers."""
+        """Return the derivatives of the power of u, entry by entry."""
         p = data[0]
         return 2.0 * u if p == 2 else p * u ** (p - 1)
 
     def values(self, lo: Arrays, hi: Arrays, data: Static) -> Ends | None:
-        """Return intervals of powers; negative ones have a pole at 0."""
+        """Return intervals of powers; powers with a negative exponent have a pole at 0."""
         ends = super().values(lo, hi, data)
         if ends is None or data[0] >= 0:
             return ends
@@ -143,11 +146,11 @@ class Power(Entrywise):
         return low, high, lost | ((lo[0] <= 0) & (hi[0] >= 0))
 
     def has_edge(self, data: Static) -> bool:
-        """Return whether the power is below 1, as for a root or a reciprocal."""
+        """Return whether the exponent is below 1, as for a root or a reciprocal."""
         return data[0] < 1
 
     def slopes(self, lo: Arrays, hi: Arrays, data: Static) -> Slopes | None:
-        """Return intervals of derivatives, infinite where powers meet the end of their domain."""
+        """Return intervals of a power's derivatives, infinite at an open end of its domain."""
         p, (low, high) = data[0], (lo[0], hi[0])
         with np.errstate(all="ignore"):
             first, last = self._slopes(low, high, data)
@@ -167,29 +170,29 @@ class Power(Entrywise):
         return (first, last) if p > 1 or p < 0 else (last, first)
 
     def is_bilinear(self, data: Static) -> bool:
-        """Return whether the power is 2."""
+        """Return whether the exponent is 2."""
         return data[0] == 2
 
     def of_squares(self, data: Static) -> bool:
-        """Return whether the power is 2."""
+        """Return whether the exponent is 2."""
         return data[0] == 2
 
     def sum_of(self, data: Static) -> tuple[str, Static, Sequence[float]] | None:
-        """Return the rule of sums of squares, if the power is 2."""
+        """Return the rule of a sum of squares, if the exponent is 2; else None."""
         return ("quad_over_lin", (None, False), (1.0,)) if data[0] == 2 else None
 
     def bilinear(
         self, weight: Array, data: Static, shapes: Shapes, last: Array | None, shape: Shape
     ) -> tuple[sp.csr_array, int] | None:
-        """Return the weights as a diagonal matrix, if the power is 2."""
+        """Return the weights of the squares as a diagonal matrix, if the exponent is 2."""
         return (diagonal(weight), 0) if data[0] == 2 else None
 
     def curvature(self, largest: float, data: Static, last: float | None) -> float | None:
-        """Return a bound of the weighted second derivative, if the power is 2."""
+        """Return a bound of the weighted second derivative, if the exponent is 2; else None."""
         return 2 * largest if data[0] == 2 else None
 
     def slope_above(self, c: Array, data: Static) -> Array | None:
-        """Return ``|phi'(c)|`` for powers below 1 at positive arguments, else None."""
+        """Return ``|phi'(c)|`` of the power phi if its exponent is below 1 and c > 0, else None."""
         p = data[0]
         return abs(p) * c ** (p - 1.0) if p < 1 and (c > 0).all() else None
 
@@ -199,7 +202,7 @@ def _is_whole(p: float) -> bool:
 
 
 class Huber(Entrywise):
-    """``cp.huber``: a square up to a given magnitude (the static data), and linear beyond it."""
+    """Atom ``cp.huber(u, M)``: a square up to the magnitude M (static data), linear beyond it."""
 
     name = "huber"
     classes = ("huber",)
@@ -207,21 +210,21 @@ class Huber(Entrywise):
     convex, turn, most_curved = True, 0.0, 2.0
 
     def read(self, atom: Any) -> tuple[Any, ...] | None:
-        """Return the number, or None if it is a parameter."""
+        """Return the magnitude M of ``cp.huber``, or None if it is a parameter."""
         return None if atom.M.value is None else (float(atom.M.value),)
 
     def value(self, u: Array, data: Static) -> Array:
-        """Return squares, continued linearly beyond the given magnitude."""
+        """Return squares of u, continued linearly beyond the magnitude in the static data."""
         size, M = np.abs(u), data[0]
         return np.where(size <= M, size * size, 2 * M * size - M * M)
 
     def derivative(self, u: Array, data: Static) -> Array:
-        """Return derivatives, constant beyond the given magnitude."""
+        """Return derivatives of ``cp.huber``, constant beyond the magnitude in the static data."""
         return 2.0 * np.clip(u, -data[0], data[0])
 
 
 class Logistic(Entrywise):
-    """``cp.logistic``: the logarithm of ``1 + exp(u)``."""
+    """Atom ``cp.logistic(u)``: the logarithm of ``1 + exp(u)``, entry by entry."""
 
     name = "logistic"
     classes = ("logistic",)
@@ -229,11 +232,11 @@ class Logistic(Entrywise):
     convex, total, most_curved = True, True, 0.25
 
     def value(self, u: Array, data: Static) -> Array:
-        """Return the values of the atom, without overflow."""
+        """Return ``log(1 + exp(u))``, without overflow."""
         return np.logaddexp(0.0, u)
 
     def derivative(self, u: Array, data: Static) -> Array:
-        """Return ``1 / (1 + exp(-u))``."""
+        """Return ``1 / (1 + exp(-u))``, the derivative of the logistic loss."""
         # Half the time of scipy's expit; below 1e-308 the result is 0.
         out = np.negative(u, out=np.empty_like(u))  # one array for all: records have millions
         with np.errstate(over="ignore"):
@@ -243,7 +246,7 @@ class Logistic(Entrywise):
 
 
 class Exp(Entrywise):
-    """``cp.exp``."""
+    """Atom ``cp.exp(u)``: the exponential function, entry by entry."""
 
     name = "exp"
     classes = ("exp",)
@@ -251,20 +254,20 @@ class Exp(Entrywise):
     convex, total = True, True
 
     def value(self, u: Array, data: Static) -> Array:
-        """Return the values of the atom."""
+        """Return ``exp(u)``, entry by entry."""
         return np.exp(u)
 
     def derivative(self, u: Array, data: Static) -> Array:
-        """Return the derivatives of the atom."""
+        """Return ``exp(u)``, the derivative of the exponential function."""
         return np.exp(u)
 
     def slope_above(self, c: Array, data: Static) -> Array | None:
-        """Return the derivative ``exp(c)``."""
+        """Return ``exp(c)``, the derivative of the exponential function at c."""
         return np.exp(c)
 
 
 class Log(Entrywise):
-    """``cp.log``."""
+    """Atom ``cp.log(u)``: the natural logarithm, entry by entry."""
 
     name = "log"
     classes = ("log",)
@@ -272,20 +275,20 @@ class Log(Entrywise):
     convex, domain = False, 0.0
 
     def value(self, u: Array, data: Static) -> Array:
-        """Return the values of the atom."""
+        """Return the natural logarithm of u, entry by entry."""
         return np.log(u)
 
     def derivative(self, u: Array, data: Static) -> Array:
-        """Return the derivatives of the atom."""
+        """Return ``1 / u``, the derivative of the logarithm."""
         return np.reciprocal(u)
 
     def slope_above(self, c: Array, data: Static) -> Array | None:
-        """Return the derivative ``1 / c`` at positive arguments, else None."""
+        """Return ``1 / c``, the logarithm's derivative at c, if all c are positive; else None."""
         return 1 / c if (c > 0).all() else None
 
 
 class Log1p(Entrywise):
-    """``cp.log1p``: the logarithm of ``1 + u``."""
+    """Atom ``cp.log1p(u)``: the logarithm of ``1 + u``, entry by entry."""
 
     name = "log1p"
     classes = ("log1p",)
@@ -293,20 +296,20 @@ class Log1p(Entrywise):
     convex, domain = False, -1.0
 
     def value(self, u: Array, data: Static) -> Array:
-        """Return the values of the atom."""
+        """Return ``log(1 + u)``, entry by entry."""
         return np.log1p(u)
 
     def derivative(self, u: Array, data: Static) -> Array:
-        """Return the derivatives of the atom."""
+        """Return ``1 / (1 + u)``, the derivative of ``log(1 + u)``."""
         return 1 / (1 + u)
 
     def slope_above(self, c: Array, data: Static) -> Array | None:
-        """Return the derivative ``1 / (1 + c)`` inside the domain, else None."""
+        """Return ``1 / (1 + c)``, the derivative at c, if all c exceed -1; else None."""
         return 1 / (1 + c) if (1 + c > 0).all() else None
 
 
 class Entr(Entrywise):
-    """``cp.entr``: ``-u log(u)``."""
+    """Atom ``cp.entr(u)``: the entropy ``-u log(u)``, entry by entry."""
 
     name = "entr"
     classes = ("entr",)
@@ -314,16 +317,16 @@ class Entr(Entrywise):
     convex, turn, domain = False, math.exp(-1), 0.0
 
     def value(self, u: Array, data: Static) -> Array:
-        """Return the values of the atom."""
+        """Return the entropy ``-u log(u)``, entry by entry."""
         return np.asarray(entr(u))
 
     def derivative(self, u: Array, data: Static) -> Array:
-        """Return the derivatives of the atom."""
+        """Return ``-log(u) - 1``, the derivative of the entropy ``-u log(u)``."""
         return -np.log(u) - 1
 
 
 class Xexp(Entrywise):
-    """``cp.xexp``: ``u exp(u)``."""
+    """Atom ``cp.xexp(u)``: ``u exp(u)``, entry by entry."""
 
     name = "xexp"
     classes = ("xexp",)
@@ -331,36 +334,36 @@ class Xexp(Entrywise):
     bounded = False
 
     def value(self, u: Array, data: Static) -> Array:
-        """Return the values of the atom."""
+        """Return ``u exp(u)``, entry by entry."""
         return u * np.exp(u)
 
     def derivative(self, u: Array, data: Static) -> Array:
-        """Return the derivatives of the atom."""
+        """Return ``(1 + u) exp(u)``, the derivative of ``u exp(u)``."""
         return (1 + u) * np.exp(u)
 
 
 class Abs(Entrywise):
-    """``cp.abs``. Its subgradient at 0 is 0."""
+    """Atom ``cp.abs(u)``: magnitudes, entry by entry. Its subgradient at 0 is 0."""
 
     name = "abs"
     classes = ("abs",)
     convex, turn, total = True, 0.0, True
 
     def value(self, u: Array, data: Static) -> Array:
-        """Return magnitudes."""
+        """Return the magnitudes of u, entry by entry."""
         return np.abs(u)
 
     def derivative(self, u: Array, data: Static) -> Array:
-        """Return signs."""
+        """Return the signs of u, a subgradient of the magnitude; 0 at 0."""
         return np.sign(u)
 
     def sum_of(self, data: Static) -> tuple[str, Static, Sequence[float]] | None:
-        """Return the rule of the l1 norm."""
+        """Return the rule of the l1 norm, which sums the magnitudes."""
         return "norm1", (None, False), ()
 
 
 class Tanh(Entrywise):
-    r"""``cp.nlp.tanh``: a smooth step, such as of margin losses ``1 - cp.nlp.tanh(X @ w)``.
+    r"""Atom ``cp.nlp.tanh(u)``: a smooth step, for margin losses ``1 - cp.nlp.tanh(X @ w)``.
 
     The derivative :math:`1 - t^2` of :math:`t = \tanh u` is even, and falls from 1 at 0. The second
     derivative is :math:`-2 t (1 - t^2)`, with its largest magnitude at :math:`t^2 = 1/3`.
@@ -372,15 +375,15 @@ class Tanh(Entrywise):
     bends, total, most_curved = (0.0,), True, 4 / (3 * math.sqrt(3))
 
     def written(self, data: Static, last: Array | None) -> str:
-        """Return the atom as users write it."""
+        """Return the atom's cvxpy code as users write it, such as ``cp.norm``."""
         return "cp.nlp.tanh"
 
     def value(self, u: Array, data: Static) -> Array:
-        """Return the values of the atom."""
+        """Return the hyperbolic tangent of u, entry by entry."""
         return np.tanh(u)
 
     def derivative(self, u: Array, data: Static) -> Array:
-        """Return the derivatives of the atom."""
+        """Return ``1 - tanh(u)**2``, the derivative of the hyperbolic tangent."""
         return 1 - np.tanh(u) ** 2
 
 

@@ -17,7 +17,10 @@ from .rule import Arrays, Broadcasting, Ends, Fitted, Rule, Shape, Shapes, Slope
 
 
 def interval_product(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Array]:
-    """Return intervals of products of [a, b] and [c, d], infinite if 0 meets infinity."""
+    """Return the ends of products of the intervals [a, b] and [c, d].
+
+    An end is infinite if 0 meets infinity.
+    """
     with np.errstate(all="ignore"):
         corners = np.stack([s * t for s in (a, b) for t in (c, d)])
     lost = np.isnan(corners).any(axis=0)
@@ -26,7 +29,7 @@ def interval_product(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Arr
 
 
 class Multiply(Broadcasting):
-    """``cp.multiply``."""
+    """Atom ``cp.multiply(u, v)``: the product, entry by entry."""
 
     name = "multiply"
     classes = ("multiply",)
@@ -36,31 +39,31 @@ class Multiply(Broadcasting):
     linear_in = (0, 1)
 
     def forward(self, v: Arrays, data: Any) -> Array:
-        """Return products."""
+        """Return the products of both arguments, entry by entry."""
         return v[0] * v[1]
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent of argument k."""
+        """Return the cotangent of argument k, given the cotangent g of the atom's value."""
         return g * v[1 - k]
 
     def linear_map(self, k: int, other: Any, shapes: Shapes, most: float = math.inf) -> Any:
-        """Return the other factor as a diagonal matrix."""
+        """Return the other factor as a diagonal matrix, which maps factor k to the product."""
         return _diagonal(other, shapes)
 
     def values(self, lo: Arrays, hi: Arrays, data: Static) -> Ends | None:
-        """Return intervals of products."""
+        """Return intervals of the products of arguments in [lo, hi]."""
         low, high = interval_product(lo[0], hi[0], lo[1], hi[1])
         return low, high, np.zeros(low.shape, dtype=bool)
 
     def bilinear(
         self, weight: Array, data: Static, shapes: Shapes, last: Array | None, shape: Shape
     ) -> tuple[sp.csr_array, int] | None:
-        """Return the weights as a diagonal matrix, if both arguments have one shape."""
+        """Return the value's weights as a diagonal matrix, if both arguments have one shape."""
         return (diagonal(weight), 1) if shapes[0] == shapes[1] else None
 
 
 class Division(Broadcasting):
-    """``u / v``."""
+    """Atom ``u / v``: the quotient, entry by entry."""
 
     name = "division"
     classes = ("DivExpression",)
@@ -68,23 +71,23 @@ class Division(Broadcasting):
     linear_in = (0,)
 
     def written(self, data: Static, last: Array | None) -> str:
-        """Return the atom as users write it."""
+        """Return the atom's cvxpy code as users write it, such as ``cp.norm``."""
         return "/"
 
     def forward(self, v: Arrays, data: Any) -> Array:
-        """Return quotients."""
+        """Return the quotients of both arguments, entry by entry."""
         return v[0] / v[1]
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent of argument k."""
+        """Return the cotangent of argument k, given the cotangent g of the atom's value."""
         return g / v[1] if k == 0 else -g * out / v[1]
 
     def beyond_dcp(self, moving: Sequence[bool]) -> bool:
-        """Return whether the denominator depends on x."""
+        """Return whether the denominator depends on the decision x, which violates DCP."""
         return moving[1]
 
     def linear_map(self, k: int, other: Any, shapes: Shapes, most: float = math.inf) -> Any:
-        """Return the reciprocals of the denominator as a diagonal matrix."""
+        """Return the diagonal matrix of reciprocals of the denominator, for the numerator."""
         return _diagonal(1.0 / as_array(other), shapes)
 
 
@@ -94,7 +97,7 @@ def _diagonal(values: Any, shapes: Shapes) -> sp.csr_array:
 
 
 class ChoosingAtom(Broadcasting):
-    """An atom that chooses one of its arguments, entry by entry.
+    """Rule of an atom that chooses one of its arguments, entry by entry, such as the maximum.
 
     Its subgradient is 1 for the first argument that attains the value, and 0 for all others.
     """
@@ -103,60 +106,61 @@ class ChoosingAtom(Broadcasting):
 
     @abstractmethod
     def chosen(self, values: Sequence[Array] | Array) -> Array:
-        """Return the chosen value of each entry, given arrays of one shape."""
+        """Return the entry that the atom chooses among arguments of one shape, entry by entry."""
 
     def forward(self, v: Arrays, data: Any) -> Array:
-        """Return the chosen values."""
+        """Return the entries that the atom chooses among its arguments."""
         return self.chosen(np.stack(np.broadcast_arrays(*v)))
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent: g where argument k is the first that attains the value, else 0."""
+        """Return argument k's cotangent: g where it is the first to attain the value, else 0."""
         hit = np.stack(np.broadcast_arrays(*v)) == out
         return (hit[k] & ~hit[:k].any(axis=0) if k else hit[0]) * g
 
     def values(self, lo: Arrays, hi: Arrays, data: Static) -> Ends | None:
-        """Return intervals of values: the chosen ends of the arguments' intervals."""
+        """Return intervals of the atom's values: the chosen ends of the arguments' intervals."""
         return self.chosen(lo), self.chosen(hi), np.zeros(lo[0].shape, dtype=bool)
 
     def slopes(self, lo: Arrays, hi: Arrays, data: Static) -> Slopes | None:
-        """Return the interval from 0 to 1 for every derivative."""
+        """Return the interval from 0 to 1 for the derivative by every argument."""
         return [(np.zeros(low.size), np.ones(low.size)) for low in lo]
 
 
 class Maximum(ChoosingAtom):
-    """``cp.maximum`` and ``cp.pos``."""
+    """Atoms ``cp.maximum`` and ``cp.pos``: the largest argument, entry by entry."""
 
     name = "maximum"
     classes = ("maximum",)
 
     def written(self, data: Static, last: Array | None) -> str:
-        """Return the atom as users write it."""
+        """Return the atom's cvxpy code as users write it, such as ``cp.norm``."""
         return "cp.maximum" if last is None or last.any() else "cp.pos"
 
     def chosen(self, values: Sequence[Array] | Array) -> Array:
-        """Return the largest value of each entry."""
+        """Return the largest of the arguments, entry by entry."""
         return np.max(values, axis=0)
 
 
 class Minimum(ChoosingAtom):
-    """``cp.minimum``, and ``cp.neg(u)`` as ``-cp.minimum(u, 0)``."""
+    """Atom ``cp.minimum``: the smallest argument; ``cp.neg(u)`` is ``-cp.minimum(u, 0)``."""
 
     name = "minimum"
     classes = ("minimum",)
 
     def written(self, data: Static, last: Array | None) -> str:
-        """Return the atom as users write it."""
+        """Return the atom's cvxpy code as users write it, such as ``cp.norm``."""
         return "cp.minimum" if last is None or last.any() else "cp.neg"
 
     def chosen(self, values: Sequence[Array] | Array) -> Array:
-        """Return the smallest value of each entry."""
+        """Return the smallest of the arguments, entry by entry."""
         return np.min(values, axis=0)
 
 
 class Divergence(Broadcasting):
-    r"""An atom of positive x and y that contains :math:`x \log(x / y)`.
+    r"""Rule of an atom of positive x and y that contains :math:`x \log(x / y)`.
 
-    Its derivative by x grows in x and falls in y. Its derivative by y falls in x and grows in y.
+    The atom's derivative by x grows in x and falls in y. Its derivative by y falls in x and grows
+    in y.
     """
 
     smooth = True
@@ -164,22 +168,22 @@ class Divergence(Broadcasting):
 
     @abstractmethod
     def derivatives(self, x: Array, y: Array) -> tuple[Array, Array]:
-        """Return derivatives by both arguments."""
+        """Return the derivatives of the divergence by x and by y, entry by entry."""
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent of argument k."""
+        """Return the cotangent of argument k, given the cotangent g of the atom's value."""
         return g * self.derivatives(*v)[k]
 
     @abstractmethod
     def least(self, lo: Arrays, hi: Arrays) -> Array:
-        """Return its smallest values for arguments in ``[lo, hi]``."""
+        """Return the smallest values of the divergence for arguments in ``[lo, hi]``."""
 
     def has_edge(self, data: Static) -> bool:
-        """Return True: the domain ends at 0."""
+        """Return True: the domain of the divergence ends at 0."""
         return True
 
     def values(self, lo: Arrays, hi: Arrays, data: Static) -> Ends | None:
-        """Return intervals of values: the atom is convex, so its maximum is at a corner."""
+        """Return intervals of the divergence, which is convex: its maximum is at a corner."""
         with np.errstate(all="ignore"):
             corners = [self.forward([x, y], data) for x in (lo[0], hi[0]) for y in (lo[1], hi[1])]
             low, high = self.least(lo, hi), np.max(corners, axis=0)
@@ -187,7 +191,7 @@ class Divergence(Broadcasting):
         return np.where(np.isnan(low), -np.inf, low), high, lost | np.isnan(high)
 
     def slopes(self, lo: Arrays, hi: Arrays, data: Static) -> Slopes | None:
-        """Return intervals of derivatives by each argument, infinite where y may be 0."""
+        """Return intervals of the derivatives by x and by y, infinite where y may be 0."""
         with np.errstate(all="ignore"):
             first = self.derivatives(lo[0], hi[1]), self.derivatives(hi[0], lo[1])
         lost = (lo[0] < 0) | (lo[1] <= 0)
@@ -202,40 +206,40 @@ class Divergence(Broadcasting):
 
 
 class KlDiv(Divergence):
-    """``cp.kl_div``."""
+    """Atom ``cp.kl_div(x, y)``: ``x log(x / y) - x + y``, entry by entry."""
 
     name = "kl_div"
     classes = ("kl_div",)
 
     def forward(self, v: Arrays, data: Any) -> Array:
-        """Return the values of the atom."""
+        """Return ``x log(x / y) - x + y``, entry by entry."""
         return np.asarray(kl_div(v[0], v[1]))
 
     def derivatives(self, x: Array, y: Array) -> tuple[Array, Array]:
-        """Return derivatives by both arguments."""
+        """Return ``log(x / y)`` and ``1 - x / y``, the derivatives by x and by y."""
         return np.log(x / y), 1 - x / y
 
     def least(self, lo: Arrays, hi: Arrays) -> Array:
-        """Return 0, its value where x = y."""
+        """Return 0, a lower bound of the divergence, attained where x = y."""
         return np.zeros_like(lo[0])
 
 
 class RelEntr(Divergence):
-    """``cp.rel_entr``."""
+    """Atom ``cp.rel_entr(x, y)``: ``x log(x / y)``, entry by entry."""
 
     name = "rel_entr"
     classes = ("rel_entr",)
 
     def forward(self, v: Arrays, data: Any) -> Array:
-        """Return the values of the atom."""
+        """Return ``x log(x / y)``, entry by entry."""
         return np.asarray(rel_entr(v[0], v[1]))
 
     def derivatives(self, x: Array, y: Array) -> tuple[Array, Array]:
-        """Return derivatives by both arguments."""
+        """Return ``log(x / y) + 1`` and ``-x / y``, the derivatives by x and by y."""
         return np.log(x / y) + 1, -x / y
 
     def least(self, lo: Arrays, hi: Arrays) -> Array:
-        """Return the values at the largest y, where the minimum along x is at y / e."""
+        """Return the smallest values in ``[lo, hi]``: at the largest y, with x nearest to y / e."""
         x = np.clip(hi[1] / math.e, lo[0], hi[0])
         return np.asarray(rel_entr(x, hi[1]))
 
@@ -245,7 +249,7 @@ KL_DIV, REL_ENTR = KlDiv(), RelEntr()
 
 
 class Matmul(Rule):
-    """``A @ B``; as data, `forward` and `vjp` take a `View` of the value."""
+    """Matrix product ``A @ B``; `forward` and `vjp` take a `View` as static data."""
 
     name = "matmul"
     classes = ("MulExpression",)
@@ -255,22 +259,22 @@ class Matmul(Rule):
     linear_in = (0, 1)
 
     def read(self, atom: Any) -> tuple[Any, ...] | None:
-        """Return no static data, or None for stacks of matrices."""
+        """Return empty static data, or None (no rule) for stacks of matrices."""
         return () if max(x.ndim for x in atom.args) <= 2 else None
 
     def written(self, data: Static, last: Array | None) -> str:
-        """Return the atom as users write it."""
+        """Return the atom's cvxpy code as users write it, such as ``cp.norm``."""
         return "@"
 
     def shape(self, shapes: Shapes, data: Static) -> Shape:
-        """Return the value's shape."""
+        """Return the shape of the matrix product."""
         left, right = shapes
         if not left or not right or left[-1] != right[0]:
             raise ValueError
         return (*left[:-1], *right[1:])
 
     def fitted(self, data: Static, shapes: Shapes, shape: Shape) -> Fitted:
-        """Return the rule for two matrices, or for a matrix and a vector."""
+        """Return the rule for two matrices, or for a matrix and a vector, of these shapes."""
         left, right = shapes
         if len(left) == 2 and len(right) == 1:
             return Fitted(_matvec, _matvec_vjp, None, (View(left), flat))
@@ -279,7 +283,7 @@ class Matmul(Rule):
         return Fitted(self.forward, self.vjp, View((left[0], right[1])), (View(left), View(right)))
 
     def forward(self, v: Arrays, data: Any) -> Array:
-        """Return the product of matrices."""
+        """Return the product of the two matrices in v."""
         left, right = v
         if is_blank(left) or is_blank(right):
             lead = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
@@ -287,7 +291,7 @@ class Matmul(Rule):
         return _columns(product(left, right))
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent of a matrix."""
+        """Return the cotangent of factor k, given the cotangent g of the matrix product."""
         left, right = v
         if is_blank(left if k else right):
             return np.zeros((*g.shape[:-1], math.prod(v[k].shape[-2:])))
@@ -295,7 +299,10 @@ class Matmul(Rule):
         return _columns(product(G, swapped(right)) if k == 0 else product(swapped(left), G))
 
     def linear_map(self, k: int, other: Any, shapes: Shapes, most: float = math.inf) -> Any:
-        """Return the Kronecker product of the other factor and an identity matrix."""
+        """Return the Kronecker product of the factor `other` and an identity matrix.
+
+        It maps factor k to the matrix product.
+        """
         C = other if other.ndim == 2 else other[None, :] if k else other[:, None]
         copies = math.prod(shapes[k]) // C.shape[k]
         if copies == 1:
@@ -306,7 +313,7 @@ class Matmul(Rule):
         return sp.kron(eye, C) if k else sp.kron(C.T, eye)
 
     def cut(self, numbers: Sequence[bool]) -> Sequence[bool]:
-        """Return which factors have a row per row of the product: the left one alone.
+        """Return which factors have one row for each row of the matrix product: the left one alone.
 
         Every row of the product reads all of the right factor.
         """
@@ -335,7 +342,7 @@ class Matmul(Rule):
 
 
 class QuadForm(Rule):
-    """``cp.quad_form``: ``x.T @ P @ x``."""
+    """Atom ``cp.quad_form(x, P)``: the quadratic form ``x.T @ P @ x``."""
 
     name = "quad_form"
     classes = ("QuadForm",)
@@ -345,26 +352,26 @@ class QuadForm(Rule):
     convex_by_numbers = True
 
     def misfit(self, data: Static, shapes: Shapes) -> str | None:
-        """Return text on faulty static data, or on a matrix that does not fit the vector."""
+        """Return text on faulty static data or a matrix P that does not fit x; None if fine."""
         x, P = shapes
         square = len(P) == 2 and P[0] == P[1] == math.prod(x)
         return super().misfit(data, shapes) or (None if square else "a quadratic form")
 
     def shape(self, shapes: Shapes, data: Static) -> Shape:
-        """Return (), the shape of a number."""
+        """Return (), the shape of a number, which a quadratic form is."""
         return ()
 
     def fitted(self, data: Static, shapes: Shapes, shape: Shape) -> Fitted:
-        """Return the rule for a flat vector and a matrix."""
+        """Return the rule of the quadratic form for a flat vector and a matrix."""
         return Fitted(self.forward, self.vjp, None, (flat, View(shapes[1])))
 
     def forward(self, v: Arrays, data: Any) -> Array:
-        """Return the value of the atom."""
+        """Return ``x.T @ P @ x`` for the vector x and the matrix P in v."""
         x, P = v
         return ((x[..., None, :] @ P) @ x[..., :, None])[..., 0]
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent of argument k."""
+        """Return the cotangent of argument k, given the cotangent g of the atom's value."""
         x, P = v
         if k == 1:
             return _columns(g[..., None] * (x[..., :, None] * x[..., None, :]))
@@ -372,7 +379,7 @@ class QuadForm(Rule):
         return g * ((P @ column)[..., 0] + (swapped(P) @ column)[..., 0])
 
     def convex_with(self, last: Array | None) -> bool:
-        """Return whether the matrix is constant and positive semidefinite."""
+        """Return whether the matrix P is constant and positive semidefinite."""
         if last is None:
             return False
         P = last.reshape((round(math.sqrt(last.size)),) * 2, order="F")
@@ -382,7 +389,7 @@ class QuadForm(Rule):
     def bilinear(
         self, weight: Array, data: Static, shapes: Shapes, last: Array | None, shape: Shape
     ) -> tuple[sp.csr_array, int] | None:
-        """Return the weighted symmetric part of the matrix, if it is constant."""
+        """Return the weighted symmetric part of the matrix P, if P is constant."""
         if last is None:
             return None
         P = last.reshape(shapes[1], order="F")
@@ -408,7 +415,7 @@ def _matvec_vjp(v: Sequence[Any], out: Array, g: Array, _: Any, k: int) -> Array
 
 
 def _columns(M: Array) -> Array:
-    """Return the entries of matrices, column by column; a single row or column is not copied."""
+    """Return matrices' entries column by column; a single row or column is not copied."""
     if M.shape[-1] == 1:
         return M[..., 0]
     return M[..., 0, :] if M.shape[-2] == 1 else swapped(M).reshape(*M.shape[:-2], -1)

@@ -1,4 +1,4 @@
-"""Base classes of the rules of atoms."""
+"""Base classes of rules: values and derivatives of cvxpy's atoms."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _HUGE = 1e150
 
 @dataclass(frozen=True)
 class Fitted:
-    """A rule for arguments of fixed shapes, on arrays with any number of leading axes."""
+    """Rule of an atom for arguments of fixed shapes, on arrays with any number of leading axes."""
 
     # ``forward(values, data)``: flat value of the atom, at arguments in their layouts.
     forward: Forward
@@ -46,10 +46,11 @@ ITSELF = Fitted(lambda v, _: v[0], lambda v, out, g, _, k: g, None, (flat,))
 
 
 class Rule(ABC):
-    """Rule of one kind of atom. Each subclass has one instance, a constant with the atom's name.
+    """Rule of an atom: its value, derivatives and bounds. Each subclass has one instance.
 
-    Methods take the static data as `data`, the shapes of the arguments and of the value as `shapes`
-    and `shape`, and the flat last of several arguments as `last`, None if that is not constant.
+    Methods take constants such as the exponent of a power, the static data, as `data`. `shapes` and
+    `shape` are the shapes of the arguments and of the value. `last` is the last of several
+    arguments, flat, or None if it is not constant.
     """
 
     name: ClassVar[str]  # name in errors, and in messages between machines
@@ -78,7 +79,7 @@ class Rule(ABC):
     total: ClassVar[bool] = False  # no value is NaN if no argument is, also at infinity
 
     def read(self, atom: Any) -> tuple[Any, ...] | None:
-        """Return the static data of a cvxpy atom, or None if there is no rule for it."""
+        """Return the static data (such as p of a norm) of a cvxpy atom, or None without a rule."""
         return (atom.axis, bool(atom.keepdims)) if self.has_axis else ()
 
     @abstractmethod
@@ -91,18 +92,21 @@ class Rule(ABC):
 
     @abstractmethod
     def fitted(self, data: Static, shapes: Shapes, shape: Shape) -> Fitted:
-        """Return the rule for arguments of these shapes."""
+        """Return the rule for arguments of the given shapes."""
 
     def reads_value(self, constant: Sequence[bool]) -> bool:
-        """Return whether `vjp` reads the value, given which arguments are constant."""
+        """Return whether `vjp` uses the atom's value, given which arguments are constant."""
         return self.by_value
 
     def written(self, data: Static, last: Array | None) -> str:
-        """Return the atom as users write it: cvxpy turns ``cp.sum_squares`` into other atoms."""
+        """Return the atom's code as users write it: cvxpy turns ``cp.sum_squares`` into others."""
         return f"cp.{self.name}"
 
     def misfit(self, data: Static, shapes: Shapes) -> str | None:
-        """Return text on static data or shapes that `read` never returns, or None if they fit."""
+        """Return why static data or shapes are no result of `read`; None if they are valid.
+
+        Such data can only come from a message, not from a cvxpy atom.
+        """
         if self.has_number:
             p: Any = data[0] if data else None
             if not (type(p) in (int, float) and math.isfinite(p) and abs(p) < _HUGE):
@@ -116,15 +120,15 @@ class Rule(ABC):
         return None if whole and _is_axis(data[0], len(shapes[0])) else "an axis"
 
     def takes(self, number: float) -> bool:
-        """Return whether the static data may begin with this number."""
+        """Return whether this number may be the first of the atom's static data."""
         return number > 0
 
     def shape(self, shapes: Shapes, data: Static) -> Shape:
-        """Return the value's shape; raise ValueError if arguments do not fit each other."""
+        """Return the shape of the atom's value; raise ValueError if arguments do not fit."""
         return np.broadcast_shapes(*shapes)
 
     def linear_map(self, k: int, other: Any, shapes: Shapes, most: float = math.inf) -> Any:
-        """Return the matrix that maps argument k of `linear_in` to the value at a fixed `other`.
+        """Return the matrix that maps argument k to the atom's value at a fixed other argument.
 
         The result is None if copies of a dense `other` would need more than `most` entries.
         """
@@ -133,11 +137,14 @@ class Rule(ABC):
     def bilinear(
         self, weight: Array, data: Static, shapes: Shapes, last: Array | None, shape: Shape
     ) -> tuple[sp.csr_array, int] | None:
-        """Return B and k if ``weight @ value`` is ``u' B v`` for the arguments 0 and k, or None."""
+        """Return B and k if ``weight @ value`` is ``u' B v``, or None.
+
+        Here u is argument 0 and v is argument k.
+        """
         return None
 
     def is_bilinear(self, data: Static) -> bool:
-        """Return whether `bilinear` may return a form for suitable arguments."""
+        """Return whether `bilinear` may return a matrix for suitable arguments of the atom."""
         return self.product is not None or self.quadratic_form
 
     def of_squares(self, data: Static) -> bool:
@@ -145,20 +152,25 @@ class Rule(ABC):
         return False
 
     def beyond_dcp(self, moving: Sequence[bool]) -> bool:
-        """Return whether the atom violates DCP for all constants, if `moving` ones depend on x."""
+        """Return whether the atom violates DCP for all constants.
+
+        `moving` tells, per argument, whether it depends on the decision x.
+        """
         return self.product is not None and all(moving)
 
     @property
     def bends_both_ways(self) -> bool:
-        """Return whether second derivatives may have both signs; `curvature` bounds both."""
+        """Return whether the atom's second derivatives may be negative and positive."""
         return False
 
     def convex_with(self, last: Array | None) -> bool:
-        """Return whether the atom is convex with these numbers as its last argument."""
+        """Return whether the atom is convex if its last argument has these values."""
         return True
 
     def slope_above(self, c: Array, data: Static) -> Array | None:
-        """Return ``|phi'(c)|`` if it bounds the curvature of penalties that flatten out, or None.
+        """Return ``|phi'(c)|`` if it bounds the curvature of a penalty that flattens out, or None.
+
+        Here phi is the atom.
 
         These penalties are ``phi(c + |v|^2)``, or ``phi(c - |v|^2)`` for a convex phi; see
         `dpcvx.model.curvature`.
@@ -173,11 +185,14 @@ class Rule(ABC):
         return None
 
     def cut(self, numbers: Sequence[bool]) -> Sequence[bool]:
-        """Return which arguments have a row per row of the value; constant numbers have none."""
+        """Return which arguments have one row for each row of the value.
+
+        `numbers` tells which arguments are constant numbers, which have no rows.
+        """
         return [not number for number in numbers]
 
     def by_row(self, data: Static, shapes: Shapes, shape: Shape) -> bool:
-        """Return whether row r of the value depends only on row r of arguments split into rows."""
+        """Return whether row r of the value depends only on row r of the arguments with rows."""
         return self.rows == "entry" and all(other == shape for other in shapes)
 
     def sums_rows(self, data: Static) -> bool:
@@ -185,23 +200,24 @@ class Rule(ABC):
         return False
 
     def summed(self, data: Static, last: Array | None) -> tuple[str, Static, float] | None:
-        """Return name and data of a rule, and c: the atom is c times the sum of the rule's values.
+        """Return name and data of a rule such that the atom sums the rule's values c times, and c.
 
         The result is None if the atom is no such sum.
         """
         return None
 
     def sum_of(self, data: Static) -> tuple[str, Static, Sequence[float]] | None:
-        """Return the rule of the sum of the atom's values, or None: the inverse of `summed`.
+        """Return the rule of the sum of this atom's values, or None: the inverse of `summed`.
 
         The rule is given by its name, its data, and numbers as further arguments.
         """
         return None
 
     def values(self, lo: Arrays, hi: Arrays, data: Static) -> Ends | None:
-        """Return intervals of values, and where arguments may lie outside the domain.
+        """Return intervals of the atom's values, and which arguments may leave its domain.
 
-        Each value depends on one entry of each argument, in ``[lo, hi]``. Other rules return None.
+        Each value depends on one entry of each argument, in ``[lo, hi]``. Rules of other atoms
+        return None.
         """
         return None
 
@@ -209,12 +225,12 @@ class Rule(ABC):
         """Return intervals of derivatives by each argument, for entries in ``[lo, hi]``.
 
         Each derivative depends on one entry of each argument. A reduction returns intervals for the
-        first argument only, and other rules return None.
+        first argument only, and rules of other atoms return None.
         """
         return None
 
     def weights(self, entries: NDArray[np.intp], data: Static) -> tuple[float, Array] | None:
-        """Return bounds on the derivatives of a reduction by the entries of a group.
+        """Return bounds on a reduction's derivatives by the entries that it reduces together.
 
         The first number is the smallest derivative; the largest one is 1. The array bounds the l1
         norm of the derivatives, for groups with so many entries. The result is None if there is no
@@ -223,7 +239,7 @@ class Rule(ABC):
         return None
 
     def has_edge(self, data: Static) -> bool:
-        """Return whether derivatives are unbounded near the boundary of its domain."""
+        """Return whether the atom's derivatives are unbounded near the boundary of its domain."""
         return False
 
     def __reduce__(self) -> str:
@@ -244,16 +260,16 @@ def _is_axis(axis: object, dimensions: int) -> bool:
 
 
 class Broadcasting(Rule):
-    """An atom that works entry by entry on arguments whose shapes broadcast.
+    """Rule of an atom that works entry by entry on arguments whose shapes broadcast.
 
-    Its `vjp` returns cotangents of the value's shape. `fitted` sums them over the axes that repeat
-    an argument.
+    The rule's `vjp` returns cotangents of the value's shape. `fitted` sums them over the axes that
+    repeat an argument.
     """
 
     rows = "entry"
 
     def fitted(self, data: Static, shapes: Shapes, shape: Shape) -> Fitted:
-        """Return the rule, on flat arrays if arguments are numbers or have the value's shape."""
+        """Return the rule for these shapes, on flat arrays if no argument has to be broadcast."""
         vjp = self.vjp
         if all(given == shape or math.prod(given) == 1 for given in shapes):
             numbers = tuple(math.prod(given) < math.prod(shape) for given in shapes)

@@ -1,8 +1,9 @@
-r"""One spelling per function in cvxpy expressions, and linear atoms as matrices.
+r"""Rewriting of cvxpy expressions so that equal functions have equal trees.
 
-Users write a sum of squares as ``cp.sum_squares(r)``, ``cp.norm(r)**2`` or ``r @ r``. Bounds,
-defaults and cvxpy's own convexity rules look at atoms, so they would differ between spellings.
-Each rule here is an identity of functions that holds for all values of variables and data,
+A spelling of a function is a way to write it in cvxpy. Users write a sum of squares as
+``cp.sum_squares(r)``, ``cp.norm(r)**2`` or ``r @ r``. Bounds, defaults and cvxpy's own convexity
+rules look at atoms, so they would differ between spellings. Each rule here is an identity of
+functions that holds for all values of variables and data,
 
 .. math:: \|r\|_2^2 = r'r = \sum_i r_i^2, \quad |u|^2 = u^2, \quad \max(u, -u) = |u|,
 
@@ -31,7 +32,7 @@ Rewriting = Callable[[Any], cp.Expression | None]
 
 
 def plain(expression: cp.Expression) -> cp.Expression:
-    """Rewrite an expression so that every function has one spelling; its value stays equal.
+    """Rewrite an expression so that equal functions have equal trees; its value stays equal.
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ def plain(expression: cp.Expression) -> cp.Expression:
     Returns
     -------
     cvxpy expression
-        The expression itself if nothing is spelled otherwise.
+        The expression itself if no part of it is rewritten.
     """
     # Nodes are kept, so that no new object reuses an id.
     seen: dict[int, tuple[Any, Any]] = {}
@@ -102,8 +103,8 @@ def _squares(u: Any, axis: Any = None, keepdims: bool = False) -> cp.Expression:
 def _product(node: Any) -> cp.Expression | None:
     """Rewrite ``r @ r`` as ``cp.sum_squares(r)``, for a vector, or for a row and a column.
 
-    Also rewrite ``y @ (X @ w)`` of private y and X as a sum of entrywise products: every record
-    then is one row.
+    Also rewrite ``y @ (X @ w)`` of private y and X as a sum of entrywise products, with one row per
+    record.
     """
     left, right = node.args
     if node.size != 1 or left.size != right.size or left.size == 1:
@@ -153,7 +154,7 @@ def _sum(node: Any) -> cp.Expression | None:
 
 
 def _quad_form(node: Any) -> cp.Expression | None:
-    """Rewrite a quadratic form with a nonnegative diagonal matrix as a weighted sum of squares."""
+    """Rewrite a quadratic form with a nonnegative diagonal matrix as a sum of weighted squares."""
     x, P = node.args
     if not P.is_constant() or P.parameters() or not x.is_affine():
         return None
@@ -203,7 +204,7 @@ def _maximum(node: Any) -> cp.Expression | None:
 
 
 def _equal(first: Any, second: Any) -> bool:
-    """Return whether two expressions compute the same, node by node."""
+    """Return whether two expressions have equal nodes, so they compute equal values."""
     if first is second:
         return True
     if first.shape != second.shape or type(first) is not type(second):
@@ -263,12 +264,14 @@ def negated(expr: Any) -> cp.Expression | None:
 
 
 def minus(size: int) -> Matrix:
-    """Return the negative identity matrix of a size."""
+    """Return the negative identity matrix with `size` rows."""
     return -sp.eye_array(size, format="csr")
 
 
 def maps(expr: Any) -> list[Matrix] | None:
-    """Return one matrix per argument such that the images add up to the value, or None.
+    """Return one matrix per argument of a linear atom; their images add up to its value.
+
+    The result is None for other atoms, and for products: their rules have a `linear_map`.
 
     Products have no such matrices here; see `linear_map` of their rules.
     """
@@ -285,7 +288,7 @@ def maps(expr: Any) -> list[Matrix] | None:
 
 
 def reshaped(expr: Any) -> cp.Expression | None:
-    """Return u if the expression is u in another shape, with the entries in order, else None."""
+    """Return u if the expression only reshapes u, with the entries in order; else None."""
     if type(expr).__name__ not in _TURNS or expr.size != expr.args[0].size:
         return None
     order = np.arange(expr.size)
@@ -295,7 +298,10 @@ def reshaped(expr: Any) -> cp.Expression | None:
 
 
 def _moves(expr: Any) -> list[Matrix]:
-    """Return a selection matrix per argument; source number 0 marks an entry that is zero."""
+    """Return, for an atom that moves entries, a matrix per argument that selects its entries.
+
+    Source number 0 marks an entry that is zero.
+    """
     starts = np.cumsum([1, *(a.size for a in expr.args[:-1])])
     pairs = list(zip(starts, expr.args, strict=True))
     numbers = [np.arange(start, start + a.size).reshape(a.shape, order="F") for start, a in pairs]
@@ -326,13 +332,13 @@ def _running_sum(expr: Any) -> Matrix:
 
 
 def terms(expr: Any, fixed: Callable[[cp.Expression], bool]) -> list[cp.Expression]:
-    """Return terms that add up to a scalar expression; factors are multiplied out.
+    """Return terms that add up to a scalar expression, after multiplying out its products.
 
     Parameters
     ----------
     expr : cvxpy expression
     fixed : callable
-        Function that returns whether a factor is not split into terms.
+        Function that returns True for a factor that must not be split into terms.
     """
     args, inner = expr.args, negated(expr)
     if adds(expr) and all(a.shape == expr.shape for a in args):
@@ -354,14 +360,14 @@ def broadcasts(node: Any) -> bool:
 
 
 def before_broadcast(term: Any) -> Any:
-    """Return a term without the broadcast to another term's shape that cvxpy added."""
+    """Return a term as it was before cvxpy broadcast it to another term's shape."""
     while _is_kind(term, "broadcast_to"):
         term = term.args[0]
     return term
 
 
 def before_ones(term: Any) -> Any:
-    """Return a matrix without the product with ones that cvxpy added to broadcast it."""
+    """Return a matrix as it was before cvxpy multiplied it with ones to broadcast it."""
     if _is_kind(term, "MulExpression") and term.ndim == 2:
         for other, ones in (term.args, reversed(term.args)):
             # cvxpy's matrices of ones are dense; comparisons of sparse ones have no truth value.

@@ -1,1 +1,1 @@
-"""Questions that agents' turns may ask of private data."""
+"""Queries that agents' local updates send to private data."""

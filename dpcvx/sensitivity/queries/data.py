@@ -1,4 +1,4 @@
-"""Queries for second moments, second derivatives that depend on data, and data themselves."""
+"""Queries for second moments, for second derivatives that depend on data, and for data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class MomentsTerm(Query):
-    """Query for an agent's term of the sum of records' second moments over all agents."""
+    """Query for one agent's term of the sum of second moments of records over all agents."""
 
     scaled: Scaled
 
@@ -43,30 +43,32 @@ class MomentsTerm(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return scale and text of the noise that each agent adds to its part."""
+        """Return scale and text of the noise that each agent adds to its term of the sum."""
         part = scale(0.0)
         return part, f"scale {at_least(part)} per entry of the second moments, in units of the sum"
 
     def size(self, n: int) -> int:
-        """Return the number of entries of the moments' upper triangle, for any n."""
+        """Return the number of entries of the upper triangle of the moments; n does not matter."""
         return self.scaled.size
 
     def bound(self, public_state: Known) -> float:
-        """Return the l2 sensitivity of the term to one change, as distributed noise is Gaussian."""
+        """Return the l2 sensitivity of the agent's term, as distributed noise is Gaussian."""
         self.check(public_state.facts)
         return self.scaled.moved(public_state.facts.form.private)
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the term; zeros if the agent has no records."""
+        """Return the agent's second moments, scaled; zeros if it has no records."""
         return self.scaled.statistic(objective.data())
 
 
 @dataclass(frozen=True, eq=False)
 class DataCurvature(Query):
-    """Query for the second derivatives that data add: the upper triangle, row by row.
+    """Query for the part of the objective's Hessian that the data add.
 
-    Their sensitivity at one point has no known bound. So the query is used only if they do not
-    depend on the data, if the data were released with noise before, or in runs without noise.
+    The answer is the upper triangle of this matrix, row by row.
+
+    The sensitivity of this matrix has no known bound. So the query is used only if the matrix does
+    not depend on the data, if the data were released with noise before, or in runs without noise.
     """
 
     released = "second derivatives"
@@ -90,7 +92,7 @@ class DataCurvature(Query):
         return Gradient.noise(facts, norm, times, scale)
 
     def size(self, n: int) -> int:
-        """Return the number of entries of the triangle."""
+        """Return the number of entries of the upper triangle of an n x n matrix."""
         return n * (n + 1) // 2
 
     def bound(self, public_state: Known) -> float:
@@ -103,14 +105,14 @@ class DataCurvature(Query):
         return False
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the upper triangle of the second derivatives."""
+        """Return the upper triangle of the second derivatives that the data add."""
         H = objective.curvature().toarray()
         return H[np.triu_indices(H.shape[0])]
 
 
 @dataclass(frozen=True)
 class ReleasedData(Query):
-    """Query for the data themselves, one object after the other, for constraints with data.
+    """Query for the data of the agent, one object after the other, for constraints with data.
 
     It is used only if the data were released with noise before, or in runs without noise.
     """
@@ -127,7 +129,7 @@ class ReleasedData(Query):
         return Gradient.noise(facts, norm, times, scale)
 
     def size(self, n: int) -> int:
-        """Return the number of entries of the data."""
+        """Return the number of entries of all private objects of the agent."""
         return self.count
 
     def bound(self, public_state: Known) -> float:
@@ -138,5 +140,5 @@ class ReleasedData(Query):
         )
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the data."""
+        """Return the data of the agent, one object after the other."""
         return objective.data()

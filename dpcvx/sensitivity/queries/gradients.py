@@ -41,7 +41,7 @@ class Gradient(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return scale and text of the noise; one scale if the bound is equal at all points."""
+        """Return scale and text of the noise; the scale is infinite if it depends on the point."""
         level = gradient_level(facts, norm)
         if level == math.inf:
             return super().noise(facts, norm, times, scale)
@@ -53,29 +53,29 @@ class Gradient(Query):
         return scale(level), f"scale {at_least(scale(level))} per component of the gradient"
 
     def bound(self, public_state: Known) -> float:
-        """Return the gradient's sensitivity, times the norm of the map."""
+        """Return the sensitivity of the gradient at x, times the norm of the linear map."""
         return _mapped_bound(public_state.gradient_bound(self.x), self.through, public_state)
 
     def matters(self, public_state: Known) -> bool:
-        """Return whether data matter to the gradient, even if `bound` underflowed to 0."""
+        """Return whether the gradient at x depends on data, even if `bound` underflowed to 0."""
         return public_state.gradient_bound(self.x) > 0
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the data's contribution to the gradient, mapped."""
+        """Return the part of the gradient that depends on data, under the linear map."""
         return _mapped(objective.apart(self.x), self.through)
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
-        """Return the released values plus the public part of the gradient, mapped."""
+        """Return the gradient: released values plus its public part under the linear map."""
         return left if public is None else _mapped(public(self.x), self.through) + left
 
     def among(self, rows: Index | int) -> Query:
-        """Return the query at the points of these agents."""
+        """Return the query at the points of these agents of a batch."""
         if self.through is not None or not self.batched:
             return super().among(rows)
         return replace(self, x=_rows(self.x, rows))
 
     def labels(self, public_state: Known) -> Index | None:
-        """Return a label per agent, equal for agents whose points have equal bounds."""
+        """Return a label per agent of a batch; agents with equal labels have equal bounds."""
         return _labels(self.x, public_state)
 
 
@@ -91,7 +91,7 @@ class Summand(Gradient):
     place : ndarray of int, shape (n,)
         Positions of the agent's components in the whole vector.
     whole : int
-        The length of that vector.
+        Length of the whole vector.
     """
 
     place: Index = field(kw_only=True)
@@ -104,7 +104,7 @@ class Summand(Gradient):
 
     @classmethod
     def check(cls, facts: Facts) -> None:
-        """Refuse an agent without one bound at all points, since noise is equal in all rounds."""
+        """Refuse an agent without one gradient bound at all points: all rounds have equal noise."""
         derived = facts.sensitivity
         if derived is not None and derived.l2 == math.inf:
             raise PrivacyError(
@@ -123,15 +123,15 @@ class Summand(Gradient):
         return part, f"scale {at_least(part)} per component of the gradient"
 
     def size(self, n: int) -> int:
-        """Return the length of the whole vector."""
+        """Return the length of the whole vector, which all agents sum up."""
         return self.whole
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the data's contribution to the gradient, padded with zeros."""
+        """Return the part of the gradient that depends on data, padded to the whole vector."""
         return self._among_zeros(super().evaluate(objective))
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
-        """Return two rows: the released values, and the public part."""
+        """Return two rows: the released values, and the public part of the gradient."""
         apart = np.zeros(self.x.size) if public is None else public(self.x)
         return np.stack([left, self._among_zeros(apart)])
 
@@ -179,7 +179,7 @@ class Step(Query):
 
     @property
     def moving(self) -> Array | None:
-        """1 for components that move and 0 for others, shape (n,); None if all do."""
+        """Vector with 1 for components that the step moves and 0 for others; None if all move."""
         if self.only is None:
             return None
         out = np.zeros(self.center.size)
@@ -187,11 +187,11 @@ class Step(Query):
         return out
 
     def end(self, g: Array) -> Array:
-        """Return the new point for gradient g, shape (n,), as if all components moved."""
+        """Return the new point for the gradient g, shape (n,), as if all components moved."""
         return self.center - self.step * _mapped(g, self.through)
 
     def size(self, n: int) -> int:
-        """Return the number of components that move."""
+        """Return the number of components that the step moves."""
         return n if self.only is None else self.only.size
 
     def bound(self, public_state: Known) -> float:
@@ -203,35 +203,35 @@ class Step(Query):
         return self.step * public_state.gradient_bound(self.x, scale=self.moving)
 
     def matters(self, public_state: Known) -> bool:
-        """Return whether data matter to the point, even if `bound` underflowed to 0."""
+        """Return whether the new point depends on data, even if `bound` underflowed to 0."""
         return public_state.gradient_bound(self.x, scale=self.moving) > 0
 
     def floor(self, public_state: Known) -> float:
-        """Return the rounding floor of the center plus that of the public step."""
+        """Return the grid width for the rounding errors of center and public step."""
         return float(self.floors(public_state))
 
     def floors(self, public_state: Known) -> Array:
-        """Return `floor` for each row of center or gradient."""
+        """Return the grid width of `floor` for each row of center or gradient points."""
         moves = self.step * public_state.public_gradient(self.x)
         return rounding_floors(self.center) + rounding_floors(moves)
 
     def among(self, rows: Index | int) -> Query:
-        """Return the query at the points of these agents."""
+        """Return the query at the points of these agents of a batch."""
         if self.through is not None or self.only is not None or not self.batched:
             return super().among(rows)
         return replace(self, x=_rows(self.x, rows), center=_rows(self.center, rows))
 
     def labels(self, public_state: Known) -> Index | None:
-        """Return a label per agent, equal for agents whose points have equal bounds."""
+        """Return a label per agent of a batch; agents with equal labels have equal bounds."""
         return _labels(self.x, public_state)
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the components of the new point that move."""
+        """Return the components of the new point that the step moves."""
         x = self.end(objective.gradient(self.x))
         return x if self.only is None else x[self.only]
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
-        """Return the whole point: the released components, and the center's others."""
+        """Return the whole new point: released components, and the center's for all others."""
         if self.only is None:
             return left
         x = self.center.copy()
@@ -239,7 +239,7 @@ class Step(Query):
         return x
 
     def hidden(self) -> Query:
-        """Return the query itself, which already releases a point."""
+        """Return this query itself, which already releases a point instead of a gradient."""
         return self
 
 
@@ -272,23 +272,23 @@ class GradientStep(Query):
         return Gradient(self.x, self.through)
 
     def bound(self, public_state: Known) -> float:
-        """Return the sensitivity of the mapped gradient."""
+        """Return the sensitivity of the gradient at x under the linear map."""
         return self._gradient.bound(public_state)
 
     def matters(self, public_state: Known) -> bool:
-        """Return whether data matter to the gradient."""
+        """Return whether the gradient at x depends on the data."""
         return self._gradient.matters(public_state)
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the mapped gradient."""
+        """Return the exact gradient at x under the linear map."""
         return self._gradient.evaluate(objective)
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
-        """Return the point from the released gradient."""
+        """Return the new point, computed from the released gradient."""
         return self.center - self.step * self._gradient.finish(left, public)
 
     def hidden(self) -> Query:
-        """Return the query that releases the point as a whole."""
+        """Return the query that releases the new point instead of the gradient."""
         return Step(self.x, self.center, self.step, through=self.through)
 
 
@@ -303,16 +303,22 @@ def _mapped_bound(bound: float, through: Contraction | None, public_state: Known
 
 
 def _follows(facts: Facts, norm: int) -> bool:
-    """Return whether the gradient's sensitivity, and so its noise, is lower near 0."""
+    """Return whether the gradient's sensitivity, and so its noise, is lower near 0.
+
+    `norm` is the mechanism's norm, 1 or 2.
+    """
     sensitivity = facts.sensitivity
     return sensitivity is not None and sensitivity.within(norm, 0.0) < sensitivity.bound(norm).value
 
 
 def _rows(points: Array, rows: Index | int) -> Array:
-    """Return the points of some agents: rows, or the one point of all."""
+    """Return the points of some agents of a batch: rows, or the one point of all."""
     return points if points.ndim == 1 else points[rows]
 
 
 def _labels(points: Array, public_state: Known) -> Index | None:
-    """Return labels of a batch's points, equal for equal bounds; None if there is one point."""
+    """Return a label per point of a batch, equal for points with equal bounds.
+
+    The result is None if there is one point.
+    """
     return None if points.ndim == 1 else public_state.sensitivity.alike(public_state.norm, points)

@@ -108,19 +108,19 @@ class Query(abc.ABC):
 
     @classmethod
     def claims(cls, facts: Facts) -> tuple[str, ...]:
-        """Return texts on assumptions of the bound that users supply without a proof."""
+        """Return texts on assumptions of the sensitivity that users supply without a proof."""
         return ()
 
     def size(self, n: int) -> int:
-        """Return the number of released numbers of an agent whose vector has n entries."""
+        """Return how many numbers an answer has, for an agent whose vector has n entries."""
         return n
 
     @abc.abstractmethod
     def bound(self, public_state: Known) -> float:
-        """Return the sensitivity of the answer, times `scale`, in the norm ``public_state.norm``.
+        """Return the sensitivity of the query's answer, times `scale`, in the mechanism's norm.
 
-        It has to hold for all neighboring data and equal public numbers. A bound of 0 means that
-        the answer does not depend on the data, and is released without noise.
+        The bound has to hold for all neighboring data and equal public numbers. A bound of 0 means
+        that the answer does not depend on the data, and is released without noise.
         """
 
     def matters(self, public_state: Known) -> bool:
@@ -128,11 +128,11 @@ class Query(abc.ABC):
         return public_state.change > 0
 
     def floor(self, public_state: Known) -> float:
-        """Return the least width of the noise's grid: far above public numbers' rounding errors."""
+        """Return the least grid width of the noise, far above public numbers' rounding errors."""
         return 0.0
 
     def floors(self, public_state: Known) -> Array:
-        """Return `floor` for a batch of agents, shape (agents,), or () if it is equal for all."""
+        """Return `floor` for each agent of a batch, shape (agents,), or () if equal for all."""
         return np.asarray(self.floor(public_state))
 
     def among(self, rows: Index | int) -> Query:
@@ -155,7 +155,10 @@ class Query(abc.ABC):
         )
 
     def labels(self, public_state: Known) -> Index | None:
-        """Return a label per agent of a batch, equal for equal bounds; None if all are equal."""
+        """Return a label per agent of a batch; agents with equal labels have equal bounds.
+
+        The result is None if all bounds are equal.
+        """
         return None
 
     def scale(self, public_state: Known | None) -> Array | None:
@@ -164,7 +167,7 @@ class Query(abc.ABC):
 
     @abc.abstractmethod
     def evaluate(self, objective: Objective) -> Array:
-        """Return the exact answer, of `size` numbers, within the trust boundary; keep no part."""
+        """Return the exact answer within the trust boundary; no part of it may be stored."""
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
         """Return the agent's result from the released values.
@@ -193,7 +196,7 @@ class Query(abc.ABC):
 
 
 def require_priced(query: Query, bound: object, size: object) -> None:
-    """Refuse a bound or a size that noise cannot be scaled to.
+    """Refuse a query's bound or size if noise cannot be scaled to it.
 
     Parameters
     ----------
@@ -219,12 +222,12 @@ def require_priced(query: Query, bound: object, size: object) -> None:
 
 
 def rounding_floor(point: Array) -> float:
-    """Return a grid width that makes rounding errors of a point a small part of it."""
+    """Return a grid width that is large against the rounding errors of a point."""
     return float(rounding_floors(point))
 
 
 def rounding_floors(points: Array) -> Array:
-    """Return `rounding_floor` for every row."""
+    """Return a grid width for every row of points, large against the row's rounding errors."""
     return ROUNDING * np.abs(points).max(axis=-1, initial=0.0)
 
 

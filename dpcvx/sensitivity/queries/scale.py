@@ -34,7 +34,7 @@ class OfRecords(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return an infinite scale, and one text on the noise of all these queries."""
+        """Return an infinite scale, since it changes by release, and a text on the noise."""
         return math.inf, (
             f"{times} what one change can move each answer by, in units of its learned limit"
         )
@@ -53,13 +53,13 @@ class OfRecords(Query):
         )
 
     def matters(self, public_state: Known) -> bool:
-        """Return whether the agent has losses of records."""
+        """Return whether the agent's objective has losses of records."""
         return bool(public_state.sensitivity.records)
 
 
 @dataclass(frozen=True, eq=False)
 class RecordsAbove(OfRecords):
-    """Query for the number of records that exceed a limit at x.
+    """Query for the number of records whose gradient or curvature exceeds a limit at x.
 
     Each record adds 0 or 1 to the number.
 
@@ -85,15 +85,15 @@ class RecordsAbove(OfRecords):
     charged = "one record in a count"
 
     def size(self, n: int) -> int:
-        """Return 1, for one count."""
+        """Return 1, as the answer is one count."""
         return 1
 
     def bound(self, public_state: Known) -> float:
-        """Return the largest number of records that one change moves, times their weight."""
+        """Return the largest number of records that one change moves, times the weight."""
         return self.weight * public_state.sensitivity.moved_records
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the count, times the weight of a record."""
+        """Return the count of records above the limit, times the weight."""
         if self.curvature:
             return np.array([self.weight * objective.bends(self.x).exceeding(self.limit)])
         return np.array([self.weight * objective.clipped(self.x, 1 / self.limit)[1]])
@@ -115,15 +115,15 @@ class CurvatureSums(OfRecords):
     charged = "one record's curvature, cut to the limit that is asked for"
 
     def size(self, n: int) -> int:
-        """Return 2, for two sums."""
+        """Return 2, as the answer is a trace and an eigenvalue."""
         return 2
 
     def bound(self, public_state: Known) -> float:
-        """Return the l2 sensitivity: each number moves by at most one unit per moved record."""
+        """Return the l2 sensitivity of both numbers: each moves by a unit per moved record."""
         return math.sqrt(2) * self.unit * public_state.sensitivity.moved_records
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return both numbers, divided by the limit and multiplied by the unit."""
+        """Return trace and largest eigenvalue over the limit, times the unit."""
         return self.unit * (np.array(objective.bends(self.x).cut(self.limit)) / self.limit)
 
 
@@ -141,31 +141,31 @@ class LearnedGradient(OfRecords):
     released = "gradient and count"
 
     def size(self, n: int) -> int:
-        """Return the size of the gradient and the count together."""
+        """Return the number of entries of the answer: the gradient, and one count."""
         return n + 1
 
     def bound(self, public_state: Known) -> float:
-        """Return the l2 sensitivity of gradient and count together."""
+        """Return the joint l2 sensitivity of clipped gradient and count."""
         if not public_state.sensitivity.records:
             return 0.0
         count = self.weight * public_state.sensitivity.moved_records
         return math.hypot(public_state.sensitivity.change_by_clips, count)
 
     def floor(self, public_state: Known) -> float:
-        """Return the rounding floor of the public terms, which are divided by the multiple."""
+        """Return the grid width for the rounding of public terms over the learned multiple."""
         with np.errstate(all="ignore"):
             public = finite(public_state.public_gradient(self.x) / self.multiple)
         return rounding_floor(public)
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the clipped gradient of the objective over the multiple, and the count."""
+        """Return the clipped gradient over the multiple, and the count of clipped records."""
         g, exceeding = objective.clipped(self.x, 1 / self.multiple)
         return np.append(g, self.weight * exceeding)
 
 
 @dataclass(frozen=True, eq=False)
 class LearnedSummand(LearnedGradient):
-    """`LearnedGradient` as one summand of a sum over agents with distributed noise.
+    """Query `LearnedGradient` as one agent's summand of a sum with distributed noise.
 
     All entries of the whole vector get noise, also entries that the agent does not hold: the
     guarantees of other agents rely on it.
@@ -175,7 +175,7 @@ class LearnedSummand(LearnedGradient):
     place : ndarray of int, shape (n,)
         Positions of the agent's components in the whole vector.
     whole : int
-        Length of that vector, without the count.
+        Length of the whole vector, without the count.
     """
 
     place: Index = field(kw_only=True)
@@ -186,7 +186,7 @@ class LearnedSummand(LearnedGradient):
         return self.whole + 1
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the gradient over the multiple, padded with zeros, and the count."""
+        """Return the gradient over the learned multiple, padded with zeros, and the count."""
         values, out = super().evaluate(objective), np.zeros(self.whole + 1)
         out[self.place], out[-1] = values[:-1], values[-1]
         return out

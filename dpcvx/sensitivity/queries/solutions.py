@@ -41,6 +41,8 @@ STATED_ACCURACY = (
 class Minimizer(Query):
     """Query for the result of a search for ``argmin_{x in W} f(x) + D/2 ||x - v||^2``.
 
+    W is the agent's feasible set, and f is its objective.
+
     Attributes
     ----------
     v : ndarray, shape (n,)
@@ -65,7 +67,10 @@ class Minimizer(Query):
         require_uniform(facts, "exact=True takes", "leave exact= out")
 
     def bound(self, public_state: Known) -> float:
-        """Return the sensitivity by `Minimization.stretch`, or in l1 also by `stretch_in_l1`."""
+        """Return the sensitivity of the search's result.
+
+        It follows from `Minimization.stretch`, or in l1 also from `stretch_in_l1`.
+        """
         change, search = public_state.change, self.search
         bound = change * search.stretch * public_state.spread(self.v.size)
         smoothness = public_state.facts.smoothness
@@ -81,7 +86,7 @@ class Minimizer(Query):
         return min(bound, public_state.sensitivity.bound(1).value * stretch)
 
     def floor(self, public_state: Known) -> float:
-        """Return the rounding floor of all steps of the search."""
+        """Return the grid width for the rounding errors of all steps of the search."""
         projector = public_state.projector()
         start = projector.nearest(self.v)
         slope = self.search.stretch * public_state.public_gradient(start)
@@ -89,13 +94,15 @@ class Minimizer(Query):
         return (floor + rounding_floor(projector.centers())) * self.search.repeats
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the result of the search along exact gradients."""
+        """Return the point that the search along exact gradients ends at."""
         return self.search(self.v, objective.gradient, objective.projector().nearest)
 
 
 @dataclass(frozen=True, eq=False)
 class PerturbedMinimizer(Query):
-    r"""Query for the minimizer of the objective plus a random linear term; see `linear_term`.
+    r"""Query for the minimizer of the objective plus a random linear term.
+
+    See `dpcvx.privacy.linear_term` for the theorem.
 
     The search ends with a certified distance from the minimizer. The noise that is added to its
     result is scaled to this distance alone.
@@ -137,11 +144,11 @@ class PerturbedMinimizer(Query):
         return public_state.spread(self.search.center.size) * 2 * term.distance
 
     def floor(self, public_state: Known) -> float:
-        """Return a grid width in proportion to the largest norm of a minimizer."""
+        """Return a grid width in proportion to a bound of the minimizer's norm."""
         return 0.0 if public_state.linear is None else ROUNDING * public_state.linear.reach
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the exact minimizer, up to rounding, for runs without noise."""
+        """Return the objective's exact minimizer, up to rounding, for runs without noise."""
         return self.minimizer(objective.gradient, np.zeros(self.search.center.size), None)
 
     def minimizer(
@@ -169,7 +176,7 @@ class PerturbedMinimizer(Query):
 
 
 def obstacle_to_perturbation(facts: Facts) -> str:
-    """Return why `PerturbedMinimizer` refuses an agent with private data; empty if it does not."""
+    """Return why `PerturbedMinimizer` refuses an agent with private data; "" if it accepts."""
     sensitivity, form = facts.sensitivity, facts.form
     assert sensitivity is not None
     if sensitivity.asserted is not None or sensitivity.weights is not None:
@@ -189,7 +196,7 @@ def obstacle_to_perturbation(facts: Facts) -> str:
 
 
 def _is_open(facts: Facts) -> bool:
-    """Return whether data of any size are admissible."""
+    """Return whether private data of any size are admissible for the agent."""
     return any(isinstance(spec.adjacency, Within) for spec in facts.form.private)
 
 
@@ -197,7 +204,7 @@ _SCORES = "its records do not enter by smooth losses of their scores, such as X 
 
 
 def _scores(facts: Facts) -> int | None:
-    """Return the number of scores of records that one change moves; None if it is not known."""
+    """Return how many scores of records one change of the data moves; None if unknown."""
     sensitivity = facts.sensitivity
     assert sensitivity is not None
     most = 0
@@ -221,7 +228,7 @@ class PerturbationBounds:
     sizes: Magnitudes
 
     def searchable(self, regularization: float) -> bool:
-        """Return whether the search for a minimizer surely ends, even if after hours.
+        """Return whether the search for a minimizer surely ends, perhaps after hours.
 
         Parameters
         ----------
@@ -284,11 +291,11 @@ def _magnitudes(facts: Facts) -> Magnitudes:
 class LocalSolution(Query):
     r"""Query for the local step ``x+ = argmin_{x in W} <g, x> + 1/2 ||x - center||_D^2``.
 
-    g is the exact gradient at x. The noise is added to ``sqrt(D) x+``: projections are nonexpansive
-    in the D-norm, so this vector moves by at most ``||D^(-1/2) (g - g')||_2`` between neighbors
-    (and by the l1 analogue if W is a product of intervals). If W has no closed form, a fixed number
-    of steps replaces the projection. They move by at most 3 % more, however close to the projection
-    they end, and no solver is called.
+    W is the agent's feasible set, and g is the exact gradient at x. The noise is added to ``sqrt(D)
+    x+``: projections are nonexpansive in the D-norm, so this vector moves by at most ``||D^(-1/2)
+    (g - g')||_2`` between neighbors (and by the l1 analogue if W is a product of intervals). If W
+    has no closed form, a fixed number of steps replaces the projection. They move by at most 3 %
+    more, however close to the projection they end, and no solver is called.
 
     With an asserted sensitivity the solver is called. If it finds no point, the anchor replaces its
     result, and no observer sees that.
@@ -336,7 +343,7 @@ class LocalSolution(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return scale and text of the noise, by the asserted sensitivity if there is one."""
+        """Return scale and text of the noise, scaled to an asserted sensitivity if there is one."""
         if facts.claimed is None:
             return super().noise(facts, norm, times, scale)
         scale_of = scale(facts.claimed)
@@ -351,7 +358,7 @@ class LocalSolution(Query):
         return () if facts.claimed is None else (CLAIMED, STATED_ACCURACY)
 
     def bound(self, public_state: Known) -> float:
-        """Return the sensitivity of ``sqrt(D) x+``, or the one that the user asserted."""
+        """Return the sensitivity of the scaled step ``sqrt(D) x+``, or the asserted one."""
         if public_state.change == 0:
             return 0.0
         l2 = self._l2(public_state)
@@ -370,18 +377,18 @@ class LocalSolution(Query):
         return public_state.matters(self.x)
 
     def floor(self, public_state: Known) -> float:
-        """Return the rounding floor of all points that enter the step."""
+        """Return the grid width for the rounding errors of all points that enter the step."""
         root, public = self.scale(public_state), public_state.public_gradient(self.x) / self.D
         points = (self.center, public, self.anchor, public_state.projector().centers())
         return max(rounding_floor(p if root is None else root * p) for p in points)
 
     def scale(self, public_state: Known | None) -> Array | None:
-        """Return the weights ``sqrt(D)``; None (for ones) if the user asserted a sensitivity."""
+        """Return the step's weights ``sqrt(D)``; None (for ones) for an asserted sensitivity."""
         claimed = public_state is not None and public_state.facts.claimed is not None
         return None if claimed else self._root
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the step's result, with a limit on its length if W has no closed form.
+        """Return the point of the local step, with a limited length if W has no closed form.
 
         Closed forms need no limit, and an l2 limit would break the l1 bound.
         """
@@ -409,7 +416,10 @@ class LocalSolution(Query):
         return public_state.gradient_bound(self.x, p=2, scale=1 / self._root)
 
     def _reach(self, public_state: Known, l2: float) -> float:
-        """Return the largest length of the step: earlier noise can have carried x away from W."""
+        """Return the largest length of the local step.
+
+        Earlier noise can have carried x away from W.
+        """
         n = self.x.size
         drawn = public_state.multiplier * public_state.spread(n) * l2 * math.sqrt(n)
         return self._on(public_state.projector()).reach + 4.0 * drawn

@@ -1,4 +1,4 @@
-"""Queries for unreleased vectors that agents store, and for gradients at them."""
+"""Queries for unreleased vectors that agents store, and for gradients at such vectors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _OfStored(Query):
 
     @classmethod
     def check(cls, facts: Facts) -> None:
-        """Refuse agents without one bound at all points, or without a smoothness constant."""
+        """Refuse agents without one gradient bound at all points, or a smoothness constant."""
         require_uniform(facts, "Its local steps take", "use dp.DecentralizedGradient")
         if facts.smoothness is None:
             raise ModelError(
@@ -41,7 +41,7 @@ class _OfStored(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return a text on the noise, which follows from the stored vectors."""
+        """Return an infinite scale, and text on the noise, which follows from stored vectors."""
         M = facts.smoothness
         assert M is not None  # checked
         return math.inf, (
@@ -58,7 +58,7 @@ class _OfStored(Query):
 
 @dataclass(frozen=True, eq=False)
 class Stored(_OfStored):
-    """Query for a vector that the agent stored.
+    """Query for an unreleased vector that the agent stored.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Stored(_OfStored):
     released = "point"
 
     def bound(self, public_state: Known) -> float:
-        """Return the sensitivity of the vector, for equal values of all earlier releases."""
+        """Return the sensitivity of the stored vector, for equal values of all earlier releases."""
         return (
             _effects(public_state).reach(self.name, public_state.norm)
             if public_state.change > 0
@@ -79,21 +79,21 @@ class Stored(_OfStored):
         )
 
     def matters(self, public_state: Known) -> bool:
-        """Return whether gradients went into the vector."""
+        """Return whether exact gradients went into the stored vector."""
         return public_state.change > 0 and _effects(public_state).secret(self.name)
 
     def floor(self, public_state: Known) -> float:
-        """Return the rounding floor of the public numbers that make up the vector."""
+        """Return the grid width for the rounding of public numbers in the stored vector."""
         return ROUNDING * _effects(public_state).size(self.name)
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the vector."""
+        """Return the stored vector."""
         return objective.stored.vector(self.name)
 
 
 @dataclass(frozen=True, eq=False)
 class StoredGradient(_OfStored):
-    """Query for the gradient at a vector that the agent stored.
+    """Query for the gradient at an unreleased vector that the agent stored.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class StoredGradient(_OfStored):
     released = "gradient at that point"
 
     def bound(self, public_state: Known) -> float:
-        """Return the sensitivity of the gradient at the vector, which moves as well."""
+        """Return the sensitivity of the gradient at the stored vector, which moves as well."""
         return (
             _effects(public_state).gradient_reach(self.name, public_state.norm)
             if public_state.change > 0
@@ -114,11 +114,11 @@ class StoredGradient(_OfStored):
         )
 
     def floor(self, public_state: Known) -> float:
-        """Return the rounding floor of the gradient at the vector for zero data."""
+        """Return the grid width for the rounding of the public gradient at the stored vector."""
         return ROUNDING * _effects(public_state).gradient_size(self.name)
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the gradient at the vector."""
+        """Return the exact gradient at the stored vector."""
         return objective.stored.gradient(self.name)
 
 
