@@ -295,7 +295,7 @@ class Plan(Terms):
 
 @dataclass
 class LastRun:
-    """State of a problem that runs change: the status of the last run."""
+    """Status of a problem's last run; every run updates it."""
 
     status: Status | None = None  # None before the first run
 
@@ -722,9 +722,9 @@ class Problem(Declaration):
 
 
 def _decided(problem: Declaration, violation: float | None) -> Declaration:
-    """Return the problem as plans with this violation probability use it.
+    """Return the problem that plans with this violation probability compile.
 
-    With one, variables that private equalities define are eliminated.
+    With a probability, variables that private equalities define are eliminated.
     """
     return problem if violation is None else with_defined(problem)[0]
 
@@ -736,7 +736,7 @@ def _budget(
     violation_probability: float | None,
     slack_penalty: float | None,
 ) -> Request:
-    """Return the request with the arguments that all plans of a search share."""
+    """Return an incomplete request with the arguments that all plans of a search share."""
     return Request(
         epsilon=epsilon,
         delta=delta,
@@ -760,7 +760,7 @@ def _planned_in_sight(problem: Declaration, request: Request, verbose: bool | No
 
 
 def planned(problem: Declaration, request: Request, earlier: Compiled | None = None) -> Plan:
-    """Return a plan; see `Problem.plan`, and `dpcvx.defaults.proposal` for `earlier`."""
+    """Return the plan for a request; `earlier` is an earlier plan's compiled problem."""
     try:
         return proposal.planned(Plan, problem, request, earlier)
     except (ArithmeticError, np.linalg.LinAlgError) as error:

@@ -61,7 +61,7 @@ def versions() -> Mapping[str, str]:
 
 @dataclass
 class _Tail:
-    """The end of an intact log, and the versions that its runs began with."""
+    """End of an intact audit log, and the package versions that its runs began with."""
 
     count: int  # lines
     link: str  # hash of the last line
@@ -69,7 +69,7 @@ class _Tail:
     begun: dict[str, Mapping[str, str]]  # versions, by run
 
     def add(self, line: Mapping[str, Any], link: str, size: int) -> None:
-        """Move the end behind a further line of `size` bytes; keep the versions of a begun run."""
+        """Move the log's end behind a new line of `size` bytes; store a begun run's versions."""
         self.count, self.link, self.end = self.count + 1, link, self.end + size
         if line["what"] == "begun":
             self.begun.setdefault(line["run"], line["versions"])
@@ -96,7 +96,7 @@ class AuditLog:
         return self._clock()
 
     def add(self, what: str, seconds: float | None = None, **facts: Any) -> None:
-        """Add a line.
+        """Append a line to the log.
 
         Parameters
         ----------
@@ -137,7 +137,7 @@ class AuditLog:
         self._grown = True
 
     def begun_with(self, run: str) -> Mapping[str, str] | None:
-        """Return the versions that a run began with; None if the log does not hold the run."""
+        """Return the package versions that a run began with; None if the log lacks the run."""
         return self._tail().begun.get(run)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The coordinator's executor: it sends the calls of the run loop to owners, as frames."""
+"""The coordinator's executor: it sends the run loop's requests to owners, as bytes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Gone(ConnectionError):
 
 
 class Hub(Protocol):
-    """Transport of frames between the coordinator and owners."""
+    """Transport of frames (encoded messages) between the coordinator and owners."""
 
     def gather(self, some: bool = False) -> Sequence[str]:
         """Wait until all owners are connected, and return the names of the connected owners.
@@ -122,7 +122,9 @@ class Hub(Protocol):
 
 
 class Remote:
-    """An executor whose agents are owners behind a hub; see `dpcvx.run.live.RemoteExecutor`.
+    """Executor that has owners update their agents, by messages over a hub.
+
+    It implements `dpcvx.run.live.RemoteExecutor`.
 
     Parameters
     ----------
@@ -237,7 +239,7 @@ class Remote:
 
 @dataclass(eq=False)
 class _Run:
-    """State of a run on the coordinator's side."""
+    """A run on the coordinator's side: its offers to owners, connections and log."""
 
     plan: Terms
     offers: tuple[Offer, ...]
@@ -332,7 +334,7 @@ class _Run:
         )
 
     def act(self, t: int, k: int, each: Sequence[Any]) -> list[worker.Reply | None]:
-        """Return the replies of a message round, from the log if it has them, else from owners."""
+        """Return agents' replies to the `k`-th messages of round `t`, from the log or owners."""
         run = self.offers[0].run
         calls = {
             name: wire.encode(Call(run, t, k, message))
@@ -445,7 +447,7 @@ class _Run:
     def _accounts(
         self, said: Mapping[str, messages.FinalAccount]
     ) -> tuple[messages.FinalAccount, ...]:
-        """Return final accounts of all agents; a missing one gets the most it can have released."""
+        """Return final accounts of all agents; if one is missing, the most it can have released."""
         answers = self._filled({name: account.answer for name, account in said.items()})
         accounts = []
         for part in parts_of(self.plan):
@@ -480,13 +482,13 @@ class _Run:
         self._say(f"waiting for {due} ({len(said)} of {len(self._names)} have answered)")
 
     def _say(self, line: str) -> None:
-        """Report a line, unless it repeats the line before."""
+        """Report a line of text, unless it repeats the line before."""
         if line != self._said:
             self.tell(line)
         self._said = line
 
     def _sent(self, frames: Mapping[str, bytes], late: Late | None = None) -> dict[str, bytes]:
-        """Exchange frames; wait for disconnected owners, and repeat the frames that they missed.
+        """Send frames and return answers; wait for disconnected owners, and send theirs again.
 
         A run that is closed early continues without these owners.
         """
@@ -531,7 +533,7 @@ class _Run:
         replies: Mapping[str, messages.AgentReply],
         round_step: tuple[int, int],
     ) -> None:
-        """Send a logged call again to owners that restarted and have not answered it since."""
+        """Send a logged request again to owners that restarted and have not answered it since."""
         if self.log.ended is not None:
             return
         late = {n: f for n, f in calls.items() if n in self._here and self._at[n] < round_step}
@@ -599,7 +601,7 @@ def _without(refusals: Mapping[str, Sequence[str]]) -> RefusedError:
 
 
 def _spread(answer: Answer, local: LocalProgram) -> Answer:
-    """Return an agent's full vectors; local components are taken from the initial point."""
+    """Return an agent's iterates with local components, taken from the initial point."""
     vectors = []
     for part in (answer.last, answer.average):
         x = local.start.copy()

@@ -83,14 +83,14 @@ class StoredFrames(Sequence[T]):
 
 
 class StoredCalls:
-    """Calls of a run in a temporary file, to be repeated for owners that reconnect."""
+    """Requests for local updates in a temporary file, to be repeated if an owner reconnects."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] = tempfile.TemporaryFile()
         self._places = array("q")
 
     def add(self, calls: Mapping[str, bytes]) -> None:
-        """Append the calls of a message round, by agent; equal calls are stored once."""
+        """Append a round's requests for local updates, by agent; equal ones are stored once."""
         frames = [*dict.fromkeys(calls.values())]
         which = {frame: k for k, frame in enumerate(frames)}
         told = {name: which[frame] for name, frame in calls.items()}
@@ -276,7 +276,7 @@ class OwnResult:
 
 @dataclass(frozen=True, eq=False)
 class Ending:
-    """End of a run at an owner."""
+    """End of a run as its owner stores it: last messages and the owner's result."""
 
     fingerprint: str  # fingerprint of the owner's part of the plan, as in the ledger
     end: End  # message of the coordinator
@@ -286,7 +286,7 @@ class Ending:
 
 
 class OwnerFiles:
-    """The files beside a ledger.
+    """The files beside an owner's ledger: its last offer, its last result and its log.
 
     Parameters
     ----------
@@ -297,7 +297,7 @@ class OwnerFiles:
         self._ledger = ledger
 
     def path(self, what: str) -> Path:
-        """Return the path of a file beside the ledger."""
+        """Return the path of the file `what` beside the ledger."""
         return self._ledger.with_name(f"{self._ledger.name}.{what}")
 
     def note(self, text: str) -> bool:

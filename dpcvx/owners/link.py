@@ -120,7 +120,7 @@ class SocketHub:
         self._place = place(host, self._port)
 
     def gather(self, some: bool = False) -> Sequence[str]:
-        """See `Hub.gather`; with `some`, one deadline holds for all owners."""
+        """Wait for owners as `Hub.gather` does; with `some`, one deadline holds for all."""
         names = together(self._names)
         event("listening", {"address": self._place, "agents": names})
         self._tell(f"listening on {self._place}; waiting up to {self._patience:g} s for {names}")
@@ -139,7 +139,7 @@ class SocketHub:
     def exchange(
         self, frames: Mapping[str, bytes], late: Late | None = None
     ) -> dict[str, bytes | Gone]:
-        """See `Hub.exchange`; all frames are sent at the same time."""
+        """Exchange frames as `Hub.exchange` does; all are sent at the same time."""
 
         async def all_of_them() -> list[bytes | Gone]:
             calls = {n: asyncio.create_task(self._one(n, f)) for n, f in frames.items()}
@@ -170,7 +170,7 @@ class SocketHub:
         self._await(name, "did not come back")
 
     def part(self, frames: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Gone]:
-        """See `Hub.part`."""
+        """Send last frames to owners as `Hub.part` does, and return the answers."""
         seconds, self._parting = min(seconds, self._patience), True
 
         async def all_of_them() -> list[bytes | Gone]:

@@ -1,4 +1,4 @@
-"""Hubs without sockets: owners in this process, and owners that a given function reaches.
+"""Transports without sockets: owners in this process, or reached by a given function.
 
 That function carries the frames: it sends one to an owner, and returns the answer.
 """
@@ -180,7 +180,7 @@ _SIDE_BY_SIDE = 32
 
 
 class RequestHub:
-    """The coordinator's hub over a function that carries frames; see `Hub` in `coordinator`.
+    """The coordinator's transport of frames by a given function; see `Hub` in `coordinator`.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ class RequestHub:
         self._pool = ThreadPoolExecutor(min(len(names), _SIDE_BY_SIDE), "hub")
 
     def gather(self, some: bool = False) -> Sequence[str]:
-        """See `Hub.gather`."""
+        """Wait for owners as `Hub.gather` does, and return the names of the connected ones."""
         for name in self._names:
             try:
                 self.again(name)
@@ -215,7 +215,7 @@ class RequestHub:
     def exchange(
         self, frames: Mapping[str, bytes], late: Late | None = None
     ) -> dict[str, bytes | Gone]:
-        """See `Hub.exchange`; all frames are sent in parallel."""
+        """Exchange frames as `Hub.exchange` does; all are sent in parallel."""
         calls = {name: self._pool.submit(self._ask, name, f) for name, f in frames.items()}
         while late is not None and (due := wait(calls.values(), GLANCE).not_done):
             done = {name: call.result() for name, call in calls.items() if call not in due}
@@ -241,7 +241,7 @@ class RequestHub:
             raise refused("stranger", f"another owner answers for agent '{name}'")
 
     def part(self, frames: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Gone]:
-        """See `Hub.part`; frames without an answer are sent again until the time is over."""
+        """Send last frames as `Hub.part` does; unanswered ones are repeated until time is over."""
         deadline = time.monotonic() + min(seconds, self._patience)
         answers = self.exchange(frames)
         while late := {n: frames[n] for n, answer in answers.items() if isinstance(answer, Gone)}:

@@ -2,8 +2,8 @@ r"""Secure aggregation between owners, by pairwise masks that cancel in the sum.
 
 Owner i has an X25519 key. The key of its certificate signs the public part, together with the
 digest of the common document that the owner accepted; see `dpcvx.owners.offers.document_of`. Owners
-i and j derive a common secret from their keys, and from it equal words for each direction and
-round,
+i and j derive a common secret from their keys, and from it equal 64-bit words for each direction
+and round,
 
 .. math:: r_{ij} = \text{ChaCha20}(\text{HKDF}(\text{X25519}(i, j), \text{document}, i \to j), t),
 
@@ -56,30 +56,30 @@ _RECORD = struct.Struct(f"<Q{_DIGEST}s")
 class KeyFile:
     """File with an owner's mask key for one run and the key's uses; created if it does not exist.
 
-    The file holds the key, the digest of the common document that it belongs to, and a record for
-    each used round: its number, and a keyed hash of its value. A partial record at the end, for
-    words that were never sent, is overwritten.
+    The file holds the key, the digest of the run's terms that all owners accepted, and a record for
+    each used round: its number, and a keyed hash of the value that was masked in it. A new record
+    overwrites a partial one at the end, which belongs to a value that was never sent.
 
     Parameters
     ----------
     path : Path
         Path of the file; each run has its own file.
     document : str
-        Digest of the common document; see `dpcvx.owners.offers.document_of`.
+        Digest of the run's terms for all owners; see `dpcvx.owners.offers.document_of`.
 
     Attributes
     ----------
     key : bytes
         Private mask key.
     document : str
-        Digest of the common document.
+        Digest of the run's terms.
 
     Raises
     ------
     LedgerError
-        If the file holds no key and digest.
+        If the file does not hold a key and a digest.
     RefusedError
-        With code "changed", if the key belongs to another document.
+        With code "changed", if the key belongs to a run with other terms.
     """
 
     def __init__(self, path: Path, document: str) -> None:
@@ -170,7 +170,7 @@ class Masker:
                 self._secrets[pair] = agreed(self._kept.key, public, said.encode())
 
     def words(self, sender: str, receiver: str, t: int, size: int) -> Words:
-        """Return the words that mask the values of two owners in a round, for one direction."""
+        """Return the `size` secret words that both owners derive to mask values in round t."""
         secret = self._secrets.get((sender, receiver))
         if secret is None:
             raise refused(
@@ -180,7 +180,7 @@ class Masker:
         return secret.words(t, size)
 
     def use(self, t: int, encoded: Words) -> None:
-        """Reserve a round's masks for a value: a second value would reveal the two's difference."""
+        """Reserve round t's masks for one value: masking two would reveal their difference."""
         if not self._kept.use(t, encoded.tobytes()):
             raise refused("order", f"the masks of round {t} were used before")
 
@@ -190,7 +190,7 @@ class Masker:
 
 
 def statement(document: str, agent: str, public: str) -> bytes:
-    """Return the text that an owner signs: its public mask key with the document's digest."""
+    """Return the text that an owner signs: its public mask key and the run terms' digest."""
     return f"dpcvx mask key 2 {document} {public} {agent}".encode()
 
 
@@ -283,7 +283,7 @@ def public_of(key: bytes) -> bytes:
 
 
 def agreed(key: bytes, public: bytes, said: bytes) -> PairSecret:
-    """Derive the common secret of two owners for one document and direction.
+    """Derive the common secret of two owners for one run and direction.
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ def agreed(key: bytes, public: bytes, said: bytes) -> PairSecret:
     public : bytes
         Public mask key of the other owner.
     said : bytes
-        Text that names the common document and the direction.
+        Text with the digest of the run's terms, and the direction.
 
     Raises
     ------

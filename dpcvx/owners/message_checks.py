@@ -214,7 +214,7 @@ def require_sense(
     local : LocalProgram
         Program of the agent that receives the message.
     k : int
-        Message round within the round, from 0.
+        Number of the message exchange within the round, from 0.
     parties : int
         Number of agents.
 
@@ -271,7 +271,7 @@ def _inbox(message: Inbox, shared: int, parties: int) -> bool:
 
 
 def _heard(sums: object, content: object, k: int, parties: int) -> bool:
-    """Return whether a message has the last round's sum (k = 0) or this round's shares (k = 1)."""
+    """Return whether a message holds the last round's sum (k = 0) or this one's shares (k = 1)."""
     if not isinstance(sums, (SecretSum, type(None))):
         return False
     if isinstance(content, Heard):

@@ -45,7 +45,7 @@ class Hello:
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """Line of the common document on one participant of secure aggregation. Public."""
+    """Public terms of one participant of secure aggregation, which every owner's offer shows."""
 
     agent: str
     program: str  # digest of the program
@@ -144,7 +144,7 @@ class Agreed:
     rounds : int
         Number of rounds that the budget in the owner's ledger covers.
     place : (int, int)
-        Last round and message round that this owner answered; (0, -1) before the first one.
+        Last round, and exchange within it, that this owner answered; (0, -1) before the first.
     epsilon, delta : float
         Privacy loss of the whole run.
     sensitivity : float
@@ -182,7 +182,7 @@ class Refusal:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """Request for a local update: round (from 1), message round in it (from 0), and message."""
+    """Request for a local update: round (from 1), exchange within it (from 0), and message."""
 
     run: str
     t: int
@@ -257,7 +257,7 @@ class RunBegun:
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """Entry in a coordinator's log: one message round, with the agents' names and replies."""
+    """Entry in a coordinator's log: one request for updates, with agents' names and replies."""
 
     t: int
     k: int

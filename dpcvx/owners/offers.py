@@ -77,7 +77,7 @@ def offers_of(plan: Terms, run: str) -> tuple[Offer, ...]:
 
 
 def line_of(offer: Offer) -> Line:
-    """Return the line of the common document on an offer's agent."""
+    """Return the public terms of an offer's agent in secure aggregation."""
     request, program = offer.request, offer.parts[offer.place][1]
     return Line(
         agent=offer.agent,
@@ -91,7 +91,7 @@ def line_of(offer: Offer) -> Line:
 
 
 def document_of(offer: Offer) -> str:
-    """Return the digest of an offer's common document, equal for all offers of a run only."""
+    """Return the digest of the terms that an offer shares with all other offers of its run."""
     names = (entry.name for entry in fields(Offer) if entry.name not in _OWN)
     return wire.digest(tuple((name, getattr(offer, name)) for name in names))
 

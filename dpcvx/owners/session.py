@@ -1,6 +1,7 @@
 """An owner's side of a conversation with the coordinator, over any transport of frames.
 
-Run, round and message round identify a call. The owner answers a repeated call with equal bytes.
+A coordinator's request for a local update (`Call`) states its run, its round, and its number within
+the round. The owner answers a repeated request with the same bytes.
 """
 
 from __future__ import annotations
@@ -120,15 +121,17 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Return whether the session expects no more frames."""
+        """Return whether the session expects no more messages."""
         return self.refusal is not None or self._told
 
     def hello(self) -> bytes:
-        """Return the first frame of a connection."""
+        """Return the first message of a connection, as bytes: the agent's name."""
         return wire.encode(Hello(self.policy.agent))
 
     def handle(self, frame: bytes) -> bytes:
-        """Return the answer to a frame. An error is sent as a code; the owner's log has details.
+        """Return the answer to a message, both as bytes; errors become codes.
+
+        The owner's log has the details of an error.
 
         A session that has refused repeats its refusal for every further frame.
         """
@@ -162,7 +165,7 @@ class Session:
         return wire.encode(Refusal(code))
 
     def reply(self, frame: bytes) -> bytes:
-        """Return the answer to a frame, at a time that the policy's `reply_after` sets.
+        """Return the answer to an encoded message, at a time that the policy's `reply_after` sets.
 
         The answer to the end of a run does not depend on data, and is sent at once.
         """
@@ -359,7 +362,7 @@ class Session:
         )
 
     def _partnered(self, said: Partners, frame: bytes, agreed: Agreement) -> bytes:
-        """Verify and store all owners' mask keys, once per run; all must have this document."""
+        """Verify and store all owners' mask keys, once per run; all must accept equal terms."""
         names = [name for name, _ in agreed.offer.parts]
         if self._masker is None or [key.agent for key in said.keys] != names:
             raise refused("partners", "keys for masks")
@@ -574,7 +577,7 @@ def _file_of(run: str) -> str:
 
 
 def _publics(said: Partners) -> list[tuple[str, str, str]]:
-    """Return the keys without signatures, which differ each time that an owner signs."""
+    """Return owners' mask keys without signatures, which differ each time that one signs."""
     return [(key.agent, key.document, key.public) for key in said.keys]
 
 

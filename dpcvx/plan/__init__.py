@@ -1,1 +1,1 @@
-"""Everything that fixes the guarantee before data are read, and how it is said."""
+"""Plans: everything that fixes the guarantee before data are read, and its texts."""

@@ -63,7 +63,7 @@ class AgentPlan:
 
     @property
     def start(self) -> NDArray[np.float64]:
-        """Public initial point of its variables, shape (n,)."""
+        """Public initial point of the agent's variables, shape (n,)."""
         return self.program.start
 
     @property
@@ -77,17 +77,17 @@ class AgentPlan:
         return self.needs.sensitivity
 
     def projector(self) -> Projector:
-        """Return a new projector onto the agent's set; it stores state of its last projection."""
+        """Return a new projector onto the agent's constraint set; it reuses its last results."""
         # It shares no memory with the program's projectors, which serve public computations.
         return Projector(self.program.constraints, self.name)
 
     def proximal(self) -> Projector:
-        """Return a new projector that adds the objective's terms that proximal steps minimize."""
+        """Return a new projector that also has the objective's terms for proximal steps."""
         return Projector(self.program.constraints, self.name, self.program.rest)
 
     @property
     def kind(self) -> Hashable:
-        """Key that is equal for agents that differ in names, slots and data only; by object ids."""
+        """Key that is equal for agents that differ in names, data and shared slots only."""
         sensitivity = self.sensitivity
         parts = (
             None if sensitivity is None else sensitivity.bounds,
@@ -123,7 +123,7 @@ class AgentPlan:
 
     @property
     def request(self) -> AgentRequest:
-        """Part of the plan's request for this agent; its other numbers follow from this part."""
+        """Numbers in the plan's request for this agent, from which its others follow."""
         noise, statistic = self.noise, self.publication
         return AgentRequest(
             multiplier=None if noise is None else noise.requested,
@@ -223,7 +223,8 @@ def released(agents: Agents, requests: Sequence[AgentRequest]) -> Agents:
     agents : tuple of AgentPlan
         Plans with noise.
     requests : sequence of AgentRequest
-        Requests of the agents. The statistic is None if the gradient depends on no private data.
+        Requests of the agents. The statistic of an agent is None if its gradient depends on no
+        private data.
 
     Raises
     ------
@@ -274,7 +275,7 @@ def _released(agent: AgentPlan, request: AgentRequest) -> AgentPlan:
 
 
 def with_releases(model: WrittenModel, agents: Agents) -> WrittenModel:
-    """Return the model with the agents' release statistics and the distribution of their noise.
+    """Return the model with the statistics that agents release and their noise's distribution.
 
     Parameters
     ----------

@@ -296,7 +296,7 @@ def row(label: str, text: str) -> str:
 
 
 def argument(sensitivities: Sequence[Sensitivity]) -> str:
-    """Return a text on the reasons why the gradients' changes are bounded, each reason once."""
+    """Return a text on the reasons why neighboring data change gradients by bounded amounts."""
     parts = []
     derived = [sensitivity for sensitivity in sensitivities if sensitivity.asserted is None]
     if len(derived) < len(sensitivities):

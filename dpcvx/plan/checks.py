@@ -156,7 +156,7 @@ def check_switched_off(problem: Declaration, request: Request, noisy: bool) -> N
 
 
 def check_groups(problem: Declaration, asked: Noises) -> None:
-    """Refuse different noise in one group, whose joint privacy loss would have no proved bound."""
+    """Refuse different noise for one group's agents: their joint loss would have no bound."""
     private = {name for name, agent in problem.named.items() if agent.private}
     for group in problem.group_names:
         if len({asked[name] for name in group if name in private}) > 1:
@@ -169,7 +169,7 @@ def check_groups(problem: Declaration, asked: Noises) -> None:
 
 
 def check_group_noise(problem: Declaration, multipliers: Mapping[str, float | None]) -> None:
-    """Refuse different noise multipliers in one group, whose loss would have no proved bound."""
+    """Refuse different noise multipliers in one group: its joint loss would have no bound."""
     for group in problem.group_names:
         if len({multipliers[name] for name in group} - {None}) > 1:
             members = " and ".join(f"'{name}'" for name in group)
@@ -266,7 +266,7 @@ def check_affine(
 
 
 def _for_other_losses(algorithm: Algorithm[Any, Any], agent: AgentPlan, squares: bool) -> str:
-    """Return a fix for the error that exact steps do not fit; `squares`: one release works."""
+    """Return the fix if exact steps fail; `squares`: releasing second moments once works."""
     if algorithm.requirements.secret is not None:
         if squares:
             return "Second moments of its records can be summed: write sums='moments' as well."
@@ -312,7 +312,7 @@ def check_queries(agents: Sequence[AgentPlan]) -> None:
 
 
 def check_start(agent: AgentPlan, once: bool) -> None:
-    """Refuse an initial point without gradient, and sensitivities that are infinite or wrong."""
+    """Refuse an initial point without a gradient, and infinite or invalid sensitivities."""
     local, derived = agent.program, agent.sensitivity
     public = local.form.at_zero()
     if not np.isfinite(public.gradient(local.start)).all():

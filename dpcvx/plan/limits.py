@@ -174,7 +174,7 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
 
 
 def _check_released(request: Request, what: str | None) -> bool:
-    """Return whether constraints with private data are kept for the released data only."""
+    """Return whether constraints with private data, such as `what`, hold for released data only."""
     check_argument("", "constraints", request.constraints, _FOR)
     if not one_of(request.constraints, "released"):
         return False
@@ -288,7 +288,10 @@ FOR_RELEASED = (
 
 
 def promise(violation: float, price: float | None) -> str:
-    """Return the text of the guarantee that constraints hold for the true data."""
+    """Return the text of the guarantee that constraints hold for the true data.
+
+    `violation` is the violation probability, and `price` the penalty per unit of slack, if any.
+    """
     loosened = "" if price is None else ", loosened by what the decision pays for,"
     if violation == 0:
         return (
@@ -371,7 +374,7 @@ class _Case:
     alpha: float
 
     def shared(self, holders: Sequence[int], bends: bool) -> tuple[object, ...]:
-        """Return a key that is equal for parts that may share one set of noise."""
+        """Return a key that is equal for parts of constraints that may share one set of noise."""
         return holders[self.constraint], bends, tuple(self.components.tolist())
 
 

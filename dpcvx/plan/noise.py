@@ -260,7 +260,7 @@ def budgeted(agents: Agents, requested: Noises) -> Agents:
 
 
 def exceeds(price: Price, epsilon: float) -> bool:
-    """Return whether a price is above a budget, by more than rounding.
+    """Return whether a privacy loss is above a budget, by more than rounding.
 
     Parameters
     ----------

@@ -95,7 +95,7 @@ class Terms:
 
     @property
     def reported(self) -> str:
-        """Return the kind of the returned iterate: the method's choice, or the default."""
+        """Return the kind of the returned iterate, such as an average: the method's or default."""
         noisy = self.noisy and not self.published and not self.hidden
         return self.algorithm.returned or ("average" if noisy else "last")
 

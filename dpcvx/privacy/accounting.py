@@ -78,7 +78,7 @@ class Composition:
     exposed : bool
         Whether any value was released without noise.
     stated : tuple of (epsilon, delta)
-        (epsilon, delta) of each release whose loss is bounded by such a pair only; both add up.
+        (epsilon, delta) of each release whose loss is bounded by such a pair only; sums use both.
     bounded : tuple of (multiplier, count)
         Releases with staircase noise, by increasing multiplier. Each has the pure epsilon
         ``1 / multiplier``.
@@ -91,24 +91,24 @@ class Composition:
     bounded: tuple[tuple[float, int], ...] = field(default=())
 
     def with_exposure(self) -> Composition:
-        """Return a composition with a release without noise; its epsilon is infinite."""
+        """Return this composition with a release without noise, so that its epsilon is infinite."""
         return replace(self, exposed=True)
 
     def with_gaussian(self, multiplier: float, count: int = 1) -> Composition:
-        """Return a composition with `count` further Gaussian releases of one noise multiplier."""
+        """Return this composition with `count` more Gaussian releases of one noise multiplier."""
         multiplier = _checked(multiplier, count)
         return replace(self, mu2=self.mu2 + count / multiplier**2)
 
     def with_laplace(self, multiplier: float, count: int = 1) -> Composition:
-        """Return a composition with `count` further Laplace releases of one noise multiplier."""
+        """Return this composition with `count` more Laplace releases of one noise multiplier."""
         return self.with_laplaces([(multiplier, count)])
 
     def with_laplaces(self, releases: Iterable[tuple[float, int]]) -> Composition:
-        """Return a composition with further Laplace releases, given as (multiplier, count)."""
+        """Return this composition with more Laplace releases: pairs (noise multiplier, count)."""
         return replace(self, laplace=_added(self.laplace, releases))
 
     def with_bounded(self, multiplier: float, count: int = 1) -> Composition:
-        """Return a composition with `count` further staircase releases of one noise multiplier."""
+        """Return this composition with `count` more staircase releases of one noise multiplier."""
         return replace(self, bounded=_added(self.bounded, [(multiplier, count)]))
 
     def repeated(self, times: int) -> Composition:
@@ -153,7 +153,7 @@ class Composition:
 
     @property
     def mu2_bound(self) -> float:
-        """mu^2 of one Gaussian mechanism that hides no more than all the releases together."""
+        """Parameter mu^2 of a Gaussian mechanism that hides no more than all releases together."""
         if self.exposed or self.stated:
             return math.inf
         total = self.mu2
@@ -213,7 +213,10 @@ class Composition:
         return Price(epsilon + other.epsilon, delta, f"{name}, plus {other.accountant}")
 
     def _with_bounded(self, delta: float) -> Price:
-        """Return the loss with staircase noise: the lower of pure and Gaussian composition."""
+        """Return the privacy loss with staircase noise, by the better of two composition rules.
+
+        The rules are addition of pure epsilons, and composition as Gaussian mechanisms.
+        """
         rest = replace(self, bounded=())
         losses = math.fsum(count / m for m, count in self.bounded)
         other = rest.price(delta)
@@ -233,7 +236,7 @@ class Composition:
         return math.inf if self.mu2 > 0 else sum(count for _, count in self._pure)
 
     def _with_losses(self, delta: float) -> Price:
-        """Return the loss by the privacy loss distribution, or by a Gaussian bound of it.
+        """Return the releases' epsilon by their privacy loss distribution, or by a Gaussian bound.
 
         A single Laplace release has the closed form ``1 / m + 2 log(1 - delta)``: its loss is at
         most ``1 / m``, and delta is ``1 - exp((epsilon - 1 / m) / 2)`` for epsilon in [0, 1 / m].
@@ -255,7 +258,7 @@ class Composition:
 
     @property
     def _width(self) -> float:
-        """Grid width of the loss distribution; it grows with the losses, to bound the run time."""
+        """Grid width of the privacy loss distribution; it grows with losses, to bound run time."""
         squares = self._squares
         return _GRID * max(1.0, math.sqrt(squares), squares)
 
@@ -273,7 +276,7 @@ class Composition:
 def gaussian_multiplier(
     steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
 ) -> float:
-    """Return the least multiplier for (epsilon, delta)-DP of `steps` Gaussian releases in total.
+    """Return the least noise multiplier for (epsilon, delta)-DP of `steps` Gaussian releases.
 
     Parameters
     ----------
@@ -318,7 +321,7 @@ def gaussian_multiplier(
 def laplace_multiplier(
     steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
 ) -> float:
-    """Return the least multiplier for (epsilon, delta)-DP of `steps` Laplace releases in total.
+    """Return the least noise multiplier for (epsilon, delta)-DP of `steps` Laplace releases.
 
     Parameters
     ----------
@@ -361,7 +364,7 @@ def smallest_multiplier(
     most: float = math.inf,
     close: float = _CLOSE,
 ) -> float:
-    """Return the smallest multiplier that spends at most `epsilon`, by bracketing and bisection.
+    """Return the smallest noise multiplier that spends at most `epsilon`, by bisection.
 
     Parameters
     ----------
@@ -399,7 +402,7 @@ def smallest_multiplier(
 
 
 def classical_gaussian_multiplier(epsilon: float, delta: float) -> float:
-    """Return the textbook multiplier of one release, ``sqrt(2 ln(1.25/delta)) / epsilon``.
+    """Return the textbook noise multiplier ``sqrt(2 ln(1.25/delta)) / epsilon`` of one release.
 
     Its proof covers epsilon <= 1 only (Dwork and Roth, 2014, Theorem A.1). The package uses it only
     to choose an amount of noise, and computes the privacy loss of this noise by exact composition.

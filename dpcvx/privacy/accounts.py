@@ -78,7 +78,7 @@ class Account:
         return f"<Account of {show(self.agent)}: {plural(len(self.entries), 'release')}>"
 
     def charge(self, entry: Entry, calibrated: Calibrated) -> None:
-        """Record a release that is about to happen.
+        """Record a release that is about to happen, and its noise.
 
         Raises
         ------
@@ -99,7 +99,7 @@ class Account:
         self._covered_total(calibrated)
 
     def _covered_total(self, calibrated: Calibrated) -> Composition:
-        """Return the total with one more release, or raise an error if it exceeds the budget."""
+        """Return all releases and one more as a composition; raise if it exceeds the budget."""
         assert self.budget is not None
         after = self._after(calibrated, 1)
         if not self._covers(after):
@@ -181,7 +181,7 @@ class Account:
 
     @property
     def colluders(self) -> int | None:
-        """Largest number of colluders for the loss `spent`; None if any number may collude."""
+        """Largest number of colluding agents for which `spent` holds; None if any may collude."""
         thresholds = (entry.colluders for entry, _ in self.entries.kinds)
         return min((count for count in thresholds if count is not None), default=None)
 
@@ -246,7 +246,7 @@ class Account:
         return self._total.rho
 
     def affordable(self, calibrated: Calibrated, at_most: int, each: int = 1) -> int:
-        """Return the number of further releases in budget, `each` per round, up to `at_most`."""
+        """Return how many further releases the budget covers, `each` per round, up to `at_most`."""
         if self.budget is None:
             return 0
 
@@ -325,7 +325,7 @@ class Account:
         return _held(self) == _held(other)
 
     def catch_up(self, later: Account) -> None:
-        """Copy the charges of a later run that continued from here and ended without a result."""
+        """Copy the charges of `later`: this account, continued by a run that gave no result."""
         self.entries = later.entries.copy()
         self._total, self.budget, self.committed = later._total, later.budget, later.committed
 
@@ -374,7 +374,7 @@ class Account:
         return whole if math.isfinite(whole) else None
 
     def _left(self, calibrated: Calibrated, rounds: int) -> str:
-        """Return arguments of `plan` for this noise and `rounds` rounds, as text."""
+        """Return code: arguments of `plan` that give this noise and `rounds` rounds."""
         assert self.budget is not None
         noise = calibrated.as_written
         if not noise:
@@ -383,7 +383,7 @@ class Account:
         return f"mechanism={noise}, rounds={rounds}, epsilon={epsilon!r}, delta={delta:g}"
 
     def _instead(self, calibrated: Calibrated, after: Composition) -> str:
-        """Return arguments of `plan` for this noise and the total budget that it needs."""
+        """Return code: arguments of `plan` that give this noise and the total budget it needs."""
         assert self.budget is not None
         noise, delta = calibrated.as_written, self.budget.delta
         whole = self._total.joined(self.budget.planned)

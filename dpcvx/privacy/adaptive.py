@@ -59,12 +59,12 @@ _SLACK = 1e-9
 
 
 def noise_of(total: Composition) -> Composition:
-    """Return the releases of a composition except those known by a stated pair only."""
+    """Return a composition without releases whose loss is known as (epsilon, delta) only."""
     return replace(total, stated=())
 
 
 def price(total: Composition, committed: float, delta: float, *, pooled: bool) -> Price:
-    """Return the smallest epsilon that the module's rule proves for the releases of several runs.
+    """Return the smallest epsilon proved for releases of runs that are planned one by one.
 
     Parameters
     ----------
@@ -104,12 +104,12 @@ def price(total: Composition, committed: float, delta: float, *, pooled: bool) -
 def covers(
     total: Composition, committed: float, epsilon: float, delta: float, *, pooled: bool
 ) -> bool:
-    """Return whether the module's rule allows the releases of several runs within a budget.
+    """Return whether a budget covers the releases of runs that are planned one by one.
 
     Parameters
     ----------
     total, committed, pooled
-        Releases, commitment and group; see `price`.
+        See `price`.
     epsilon, delta : float
         Total privacy budget.
     """
@@ -124,7 +124,7 @@ def covers(
 
 
 def _left(total: Composition, delta: float) -> float:
-    """Return delta minus the deltas of stated pairs, with a tolerance for rounding."""
+    """Return delta minus the deltas of releases known as (epsilon, delta), up to rounding."""
     left = delta - math.fsum(d for _, d in total.stated)
     return 0.0 if abs(left) <= 1e-12 * delta else left
 

@@ -59,7 +59,7 @@ class Accounts(Mapping[str, Account]):
 
     @property
     def short(self) -> tuple[tuple[str, str], ...]:
-        """Pairs of agents and the text on their loss, grouped by text; long lists are cut."""
+        """Pairs of agents' names and a text on their privacy loss; long lists are cut."""
         said = [(together(agents), text) for text, agents in self._said.items()]
         if len(said) > _LISTED:
             most = (
@@ -133,7 +133,7 @@ class Accounts(Mapping[str, Account]):
         return max((account.rho for account in self.accounts), default=0.0)
 
     def to_json(self) -> str:
-        """Return all entries as JSON, without seed, noise or data."""
+        """Return all releases as JSON, without seed, noise or data."""
         book = {a.agent: [dataclasses.asdict(e) for e in a.entries] for a in self.accounts}
         return json.dumps(book, indent=1)
 
@@ -226,7 +226,7 @@ class JointAccount:
     def _charge_some(
         self, charges: Sequence[tuple[Index, Entry]], noise: Calibrated | None
     ) -> None:
-        """Record charges that differ between agents or omit some of them."""
+        """Record releases that differ between agents, or that only some agents make."""
         positions = np.full(len(self._accounts), -1, dtype=np.intp)
         for k, (rows, _) in enumerate(charges):
             positions[rows] = k

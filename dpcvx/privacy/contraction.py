@@ -125,7 +125,7 @@ MOST_CHAINS = 4
 
 @dataclass(frozen=True)
 class Iteration:
-    """Constants of an iteration, multiplied by the step size eta, for inequalities (1) to (4)."""
+    """Constants of a noisy ADMM iteration, times its step size eta, for the module's (1) to (4)."""
 
     smooth: float  # eta nu
     convex: float  # eta mu
@@ -136,7 +136,7 @@ class Iteration:
 
 @dataclass(frozen=True)
 class HiddenRounds:
-    """Multipliers of the rounds after a user's turn, backward from the end, with stated bounds."""
+    """Multipliers that prove how rounds hide an earlier turn, last round first, with the bounds."""
 
     multipliers: Multipliers  # (t_F, t_G) of each round
     losses: tuple[float, ...]  # g_K for increasing numbers K of rounds, starting at the end
@@ -145,7 +145,7 @@ class HiddenRounds:
 
 @dataclass(frozen=True)
 class ContractingNorm:
-    """Norm for the state: iterations contract it, and two rounds hide a shift of its size."""
+    """Norm of two runs' difference: iterations contract it, and two rounds can hide it."""
 
     rho: float  # contraction factor of the squared norm
     norm: tuple[tuple[float, float, float], ...]  # P by component: xi^2, xi omega, omega^2
@@ -156,7 +156,7 @@ class ContractingNorm:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Numbers that prove how far later iterations hide a user's turn; public, and verified."""
+    """Numbers that prove how far iterations hide an earlier use of a user's gradient; verified."""
 
     last: tuple[HiddenRounds, ...]  # x is released
     state: tuple[HiddenRounds, ...]  # (x, lambda) is released
@@ -165,29 +165,33 @@ class Certificate:
 
 @dataclass(frozen=True, eq=False)
 class Proved:
-    """Proved privacy losses of one user's turn, in units of ``(eta Delta)^2 / (2 sigma^2)``."""
+    """Proved privacy losses of one use of a user's gradient.
+
+    The unit is ``(eta Delta)^2 / (2 sigma^2)``, for step size eta, gradient sensitivity Delta and
+    noise deviation sigma.
+    """
 
     last: Array  # if x is released: bounds by the number of rounds after the turn, from 0
     state: Array  # if (x, lambda) is released: bounds by the number of rounds
     contractions: tuple[tuple[float, float], ...]  # rho and kappa
 
     def hides(self, after: int) -> bool:
-        """Return whether `after` later rounds reduce the loss of a user's turn by at least 1 %."""
+        """Return whether `after` later rounds reduce a turn's privacy loss by at least 1 %."""
         return bool(self.of_last(np.array([after]))[0] < 0.99 * self.last[0])
 
     def of_last(self, after: NDArray[np.int64]) -> Array:
-        """Return the bounds if x is released, by the number of rounds after the turn."""
+        """Return bounds of the privacy loss if x alone is released, by number of later rounds."""
         losses = self.of_state(after)
         inside = after < len(self.last)
         losses[inside] = np.minimum(losses[inside], self.last[after[inside]])
         return losses
 
     def of_state(self, after: NDArray[np.int64]) -> Array:
-        """Return the bounds if (x, lambda), or anything computed from it, is released."""
+        """Return bounds of the privacy loss if (x, lambda), or a function of it, is released."""
         return np.minimum.accumulate(self.state)[np.minimum(after, len(self.state) - 1)]
 
     def of_pairs(self, after: NDArray[np.int64]) -> Array:
-        """Return the bounds by contraction; infinite for 0 rounds after the turn."""
+        """Return bounds of the privacy loss by contraction; infinite for 0 later rounds."""
         losses = np.full(after.shape, math.inf)
         some = after > 0
         pairs = (after[some] + 1) // 2
@@ -250,7 +254,10 @@ class Form:
         self.end[:, 0, 0] = 1.0  # x is released
 
     def round(self, W: Array, t: tuple[float, float]) -> tuple[Array, Array]:
-        """Return the right side of (3), and the sums of the absolute values of its terms."""
+        """Return the right side of the module's (3), and the sums of its terms' absolute values.
+
+        `W` is the quadratic form after the round, and `t` holds the multipliers of F and G.
+        """
         flipped = np.swapaxes(self.next, 1, 2), np.swapaxes(self.next_sum, 1, 2)
         return (
             flipped[0] @ W @ self.next + t[0] * self.F + t[1] * self.G,
@@ -258,11 +265,14 @@ class Form:
         )
 
     def last_pair(self, t: float) -> tuple[Array, Array]:
-        """Return the right side of (4), and the sums of the absolute values of its terms."""
+        """Return the right side of the module's (4) for the multiplier t, and its terms' sums.
+
+        The sums are of the terms' absolute values.
+        """
         return self.pair + t * self.C, self.pair_sum + t * np.abs(self.C)
 
     def after_shift(self, P: Array) -> Array:
-        """Return the matrix W of equation (3), rounded up."""
+        """Return W of the module's (3), rounded up: the form P after the best shift of x."""
         Pb = np.einsum("kij,kj->ki", P, self.b)
         scale = 1 + np.einsum("ki,ki->k", Pb, self.b)
         away = Pb[:, :, None] * Pb[:, None, :] / scale[:, None, None]
@@ -270,14 +280,14 @@ class Form:
         return P - away + rounding[:, :, None] * np.eye(2)
 
     def of_turn(self, W: Array) -> float:
-        """Return the largest of W(1, -1) / (1 + h)^2 over components, rounded up."""
+        """Return the bound of a turn's loss, ``max W(1, -1) / (1 + h)^2``, rounded up."""
         terms = self.b[:, :, None] * W * self.b[:, None, :]
         sizes = terms.sum(axis=(1, 2)) + 1e-14 * np.abs(terms).sum(axis=(1, 2))
         return float((sizes * self.squares).max()) * _UP
 
 
 def least(right: Array, sums: Array) -> Array | None:
-    """Return the smallest P that satisfies (3) or (4), slightly enlarged; None if none does.
+    """Return the smallest P in the module's (3) or (4), slightly enlarged; None without any.
 
     Parameters
     ----------
@@ -297,7 +307,7 @@ def least(right: Array, sums: Array) -> Array | None:
 
 
 def above(P: Array, right: Array, sums: Array) -> bool:
-    """Return whether P is proved to be above the right side of (3) or (4).
+    """Return whether P is proved to be above the right side of the module's (3) or (4).
 
     Parameters
     ----------
@@ -356,7 +366,7 @@ def prove(certificate: Certificate, iteration: Iteration) -> Proved:
 
 
 def _smallest(chains: list[Array]) -> Array:
-    """Return the smallest of several bounds, by the number of rounds."""
+    """Return, for each number of rounds, the smallest of several bounds."""
     losses = np.full(max(map(len, chains)), math.inf)
     for values in chains:
         losses[: len(values)] = np.minimum(losses[: len(values)], values)
@@ -364,7 +374,7 @@ def _smallest(chains: list[Array]) -> Array:
 
 
 def _chain(form: Form, W: Array, chain: HiddenRounds) -> Array:
-    """Return the bounds of a turn's loss for increasing numbers of later rounds, from the end W."""
+    """Return the bounds of a turn's loss for increasing numbers of rounds; W is the last form."""
     _require(
         len(chain.losses) == len(chain.multipliers) + 1 <= MOST_ROUNDS + 1,
         "its numbers of rounds do not fit together",
@@ -387,7 +397,7 @@ def _least(right: tuple[Array, Array], where: str) -> Array:
 
 
 def _contraction(form: Form, claimed: ContractingNorm) -> tuple[float, float]:
-    """Return the verified rho and kappa of a contracting norm."""
+    """Return the verified contraction factor rho and turn size kappa of a norm."""
     rho, flat = _multiplier(claimed.rho), np.array(claimed.norm, dtype=float)
     _require(
         flat.shape == (len(form.b), 3) and bool((np.abs(flat) < _HUGE).all()),

@@ -139,7 +139,7 @@ class _Picked:
 
 
 class Entries(Sequence[Entry]):
-    """Append-only sequence of entries, stored by runs."""
+    """Append-only sequence of ledger entries; equal entries and runs are stored once."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         # Entries of earlier runs, with the number of consecutive equal runs; then the last run's

@@ -98,7 +98,9 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """Return the largest mu of Gaussian noise for (epsilon, delta), rounded down by at most 1e-11.
+    """Return the largest mu, sensitivity over deviation, of Gaussian noise for (epsilon, delta).
+
+    It is rounded down by at most 1e-11.
 
     Parameters
     ----------
@@ -126,7 +128,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def gaussian_sigma(epsilon: float, delta: float) -> float:
-    """Return the standard deviation for (epsilon, delta) at sensitivity 1, not rounded up.
+    """Return the standard deviation of Gaussian noise for (epsilon, delta) at sensitivity 1.
 
     It equals ``dp_accounting.get_sigma_gaussian`` bit by bit, without the slow import of that
     package. The result may be slightly too small.
@@ -153,7 +155,7 @@ def gaussian_sigma(epsilon: float, delta: float) -> float:
 
 
 def laplace_mu(epsilon: ArrayLike) -> Array:
-    r"""Return the smallest mu so that a Gaussian mechanism hides no more than Laplace noise.
+    r"""Return the least parameter mu of a Gaussian mechanism that hides no more than Laplace noise.
 
     For a release of pure epsilon, :math:`\mu = 2 \Phi^{-1}(1 - e^{-\epsilon / 2} / 2)`. With F the
     distribution function of a Laplace variable of scale one, a test of level :math:`1 - F(s)` of
@@ -171,7 +173,7 @@ def laplace_mu(epsilon: ArrayLike) -> Array:
 
 
 def pure_mu(epsilon: ArrayLike) -> Array:
-    r"""Return the smallest mu so that a Gaussian mechanism hides no more than pure epsilon-DP.
+    r"""Return the least parameter mu of a Gaussian mechanism that hides no more than epsilon-DP.
 
     It is :math:`\mu = 2 \Phi^{-1}(e^\epsilon / (1 + e^\epsilon))`. The trade-off function of pure
     epsilon is linear between (0, 1), (a, a) and (1, 0) with :math:`a = 1 / (1 + e^\epsilon)`. The
@@ -191,7 +193,7 @@ def _mills(s: Array) -> Array:
 
 
 def _slope(s: Array) -> Array:
-    """Return minus the derivative of the Mills ratio, 1 - s R(s), for s >= 0."""
+    """Return minus the derivative of the Mills ratio R, 1 - s R(s), for s >= 0."""
     # The second bound holds for all s, and is accurate where the first one loses its digits.
     return np.minimum(np.maximum(1 - s * _mills(s), 0.0) + 4e-16, 1 / (1 + s**2))
 

@@ -180,7 +180,7 @@ class LastIterate:
             )
 
     def certified(self, certificate: Certificate | None) -> LastIterate:
-        """Return these constants with a certificate, which is verified, or without one.
+        """Return these constants with a certificate of smaller losses, verified, or without one.
 
         Raises
         ------
@@ -192,7 +192,7 @@ class LastIterate:
         return replace(self, block=replace(self.block, certificate=certificate))
 
     def require_amplified(self) -> None:
-        """Refuse expansive steps, unless a certificate proves that later rounds hide a turn."""
+        """Refuse steps that are not proved to let later rounds hide the use of a gradient."""
         block = self.block
         if block is None or block.eta * block.nu <= 2 * (1 + 1e-15):
             return
@@ -210,7 +210,7 @@ class LastIterate:
         return self.apart is not None
 
     def losses(self, multiplier: float) -> list[Profile | Mixture | Sampled | Draws]:
-        """Return all proved bounds of the users' loss; the noise scale is multiplier times `level`.
+        """Return all proved bounds of users' privacy loss, for noise of multiplier times `level`.
 
         With secret draws, the last bound holds also if the draws become known.
         """
@@ -225,7 +225,7 @@ class LastIterate:
         return [draws, stated]
 
     def _known(self, multiplier: float) -> Profile | Mixture | Sampled | Draws:
-        """Return the bound of the users' loss that holds if turns become known."""
+        """Return the bound of users' privacy loss that holds even if their turns become known."""
         sigma, users = multiplier * self.level, len(self.users)
         block, change, rounds = self.block, self.sensitivity, self.rounds
         if block is None or (self.secret and rounds > _MOST_KNOWN):
@@ -322,7 +322,7 @@ class LastIterate:
         return Profile(visible, visible)
 
     def _why(self) -> str | None:
-        """Return the reason why the strongly convex bound is unused, for users; None if none."""
+        """Return the reason, as text, why the bound for strong convexity is unused; else None."""
         block = self.block
         if block is None or refusal(block) is None:
             return None
@@ -361,9 +361,9 @@ class Profile:
     Attributes
     ----------
     rho : ndarray, shape (users,)
-        Parameter rho by the user's position in the order; 0 for users without a turn.
+        Parameter rho of zCDP, in the order of turns; 0 for users without a turn.
     local : ndarray, shape (users,)
-        Parameter rho by position if every iterate is released.
+        Parameter rho in this order if every iterate is released.
     """
 
     rho: Array = field(repr=False)
@@ -371,7 +371,7 @@ class Profile:
 
     @property
     def worst(self) -> int:
-        """Position of the user with the largest loss."""
+        """Position, in the order of turns, of the user with the largest privacy loss."""
         return int(np.argmax(self.rho))
 
     def price(self, delta: float, user: int | None = None) -> Price:
@@ -380,7 +380,7 @@ class Profile:
         return _gaussian_price(float(self.rho[i]), delta, amplified=self.rho[i] < self.local[i])
 
     def epsilons(self, delta: float) -> Array:
-        """Return the epsilon of every user by position."""
+        """Return every user's epsilon at `delta`, in the order of the users' turns."""
         values, where = np.unique(self.rho, return_inverse=True)
         return np.array([_gaussian_price(float(rho), delta).epsilon for rho in values])[where]
 
@@ -467,7 +467,7 @@ class Mixture:
 def permuted(
     block: TwoBlock, sensitivity: float, sigma: float, *, users: int, iterations: int | None = None
 ) -> Mixture:
-    """Return any user's loss if one uniform permutation, used in all passes, is the order.
+    """Return any user's privacy loss if one uniform permutation orders the turns of all passes.
 
     A new permutation in each pass is not covered. Arguments as in `profile`.
     """
@@ -476,10 +476,11 @@ def permuted(
 
 
 def stopped(block: TwoBlock, sensitivity: float, sigma: float, *, users: int) -> Mixture:
-    """Return any user's loss in one pass that stops after N // 2 + 1 to N iterations, uniformly.
+    """Return any user's loss in one pass that stops after N // 2 + 1 to N turns, uniformly.
 
-    The bound is the loss of user N // 2 + 1. Earlier users have more later iterations for every
-    outcome, and later users are more often without a turn. Arguments as in `profile`.
+    N is the number of users. The bound is the loss of user N // 2 + 1. Earlier users have more
+    later iterations for every outcome, and later users are more often without a turn. Arguments as
+    in `profile`.
     """
     _turns(users, None)
     outcomes = users - users // 2
@@ -508,7 +509,7 @@ class Sampled:
     users: int
 
     def renyi(self, alphas: Sequence[float]) -> Array:
-        """Return bounds of the Renyi divergence at some orders; time is quadratic in iterations."""
+        """Return bounds of the Renyi divergence at orders `alphas`, in quadratic time."""
         for alpha in alphas:
             _check_order(alpha)
         order = np.asarray(alphas, float)
@@ -572,7 +573,7 @@ def _smallest(within: Callable[[float], bool]) -> float:
 def _converted(
     orders: Sequence[float], divergences: Sequence[float] | Array, delta: float
 ) -> tuple[float, float]:
-    """Return the smallest epsilon over Renyi orders, and the order that gives it."""
+    """Return the least epsilon that Renyi divergences give at `delta`, and the order it uses."""
     from dp_accounting.rdp import compute_epsilon
 
     if delta == 0:

@@ -58,7 +58,7 @@ class Chain:
 
 
 def head(count: int = 0, link: str = _START, torn: bool = False) -> bytes:
-    """Return the head for `count` lines; `link` is the hash of the last one."""
+    """Return a ledger file's head for `count` lines; `link` is the hash of the last line."""
     marked = {"torn": True} if torn else {}
     text = json.dumps({"format": _FORMAT, "lines": count, "link": link, **marked})
     return text.ljust(WIDTH - 1).encode() + b"\n"

@@ -588,7 +588,7 @@ def _totals(file: FileIO, path: str) -> Totals | None:
 
 
 def _settled(path: Path) -> Chain:
-    """Read and parse a file that a run may be writing, until two reads agree or it is intact."""
+    """Parse a ledger file during a run: read it until two reads agree or it is intact."""
     before = None
     for _ in range(_PATIENCE):
         with _opened(os.path.abspath(path), os.O_RDONLY) as file:

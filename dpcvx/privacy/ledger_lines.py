@@ -354,7 +354,10 @@ class Notes:
 def _sorted(
     told: list[tuple[list[str], bytes]], size: int, rank: Callable[[str], int]
 ) -> tuple[list[str], bytes]:
-    """Return the names by rank, and the bytes of their values in this order."""
+    """Return agents' names sorted by rank, and their values' bytes in this order.
+
+    `told` holds names with the bytes of `size` values for each.
+    """
     width = 8 * size
     each = [
         (name, numbers[k * width : (k + 1) * width])

@@ -99,14 +99,14 @@ class Magnitudes:
     smoothness : float
         Smoothness of the objective, without the regularization that a plan adds.
     slope : float
-        Bound of the l2 norm of its gradient at the initial point.
+        Bound of the l2 norm of the objective's gradient at the initial point.
     start : float
         The l2 norm of the initial point.
     across : float
-        Largest distance of points of the set from the initial point; infinite if unbounded.
+        Largest distance of feasible points from the initial point; infinite if unbounded.
     limit : float
-        Magnitude at which entries of the data's vector in the gradient are clipped; infinite if the
-        data are bounded.
+        Magnitude at which entries of the vector that the data add to the gradient are clipped;
+        infinite if the data are bounded.
     """
 
     smoothness: float
@@ -141,7 +141,7 @@ class LinearTerm:
     rounding : float
         Bound of the l2 norm of the rounding errors of gradients at typical minimizers.
     limit : float
-        Magnitude at which the data's vector is clipped; see `Magnitudes`.
+        Magnitude at which the data's part of the gradient is clipped; see `Magnitudes`.
     """
 
     norm: Literal[1, 2]
@@ -157,12 +157,12 @@ class LinearTerm:
 
     @property
     def covering(self) -> float:
-        """Part of epsilon that the noise on the minimizer spends."""
+        """Part of epsilon that Laplace noise on the minimizer spends."""
         return _COVERING * self.epsilon
 
     @property
     def residual(self) -> float:
-        """Norm of the residual that ends the search, not below the rounding errors."""
+        """Residual norm that ends the search for the minimizer, not below the rounding errors."""
         return max(_RESIDUAL * self.scale, self.rounding)
 
     @property
@@ -183,7 +183,7 @@ class LinearTerm:
         return self.scale**2 * self.size * (2 if self.norm == 1 else self.size + 1)
 
     def drawn(self, streams: Streams) -> Array:
-        """Draw the linear terms of several agents, shape (streams, size)."""
+        """Draw the linear terms of several agents, one row per random stream."""
         if self.norm == 1:
             drawn = _UNIT * laplace_rows(1 / _UNIT, self.size, streams)
             return np.asarray(self.scale * drawn, dtype=np.float64)

@@ -97,7 +97,7 @@ class Gaussian:
             )
 
     def per_step(self) -> float | None:
-        """Return the multiplier that the declaration fixes, or None if a total budget fixes it."""
+        """Return the noise multiplier that the declaration fixes; None if a total budget does."""
         if self.release_epsilon is None or self.release_delta is None:
             return self.noise_multiplier
         if self.calibration == "classical":
@@ -107,7 +107,7 @@ class Gaussian:
     def for_total(
         self, steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
     ) -> float:
-        """Return the multiplier that spends (epsilon, delta) in `steps` releases at each ratio."""
+        """Return the noise multiplier that spends a budget in `steps` releases at each ratio."""
         return gaussian_multiplier(steps, epsilon, delta, ratios)
 
     def compose(self, composition: Composition, multiplier: float, count: int) -> Composition:
@@ -115,7 +115,7 @@ class Gaussian:
         return composition.with_gaussian(multiplier, count)
 
     def drawn(self, grid: Grid, multiplier: float, size: int, streams: Streams) -> Integers:
-        """Return Gaussian noise of the grid's scale, in units of its width; a row per stream."""
+        """Return Gaussian noise of the grid's scale, in grid widths; a row per random stream."""
         return normal_rows(grid.scale / grid.width, size, streams)
 
     def variance(self, multiplier: float, sensitivity: float = 1.0) -> float:
@@ -163,13 +163,13 @@ class Laplace:
         _make_floats(self, "release_epsilon", "noise_multiplier", "decay")
 
     def per_step(self) -> float | None:
-        """Return the multiplier that the declaration fixes, or None if a total budget fixes it."""
+        """Return the noise multiplier that the declaration fixes; None if a total budget does."""
         return self.noise_multiplier if self.release_epsilon is None else 1.0 / self.release_epsilon
 
     def for_total(
         self, steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
     ) -> float:
-        """Return the multiplier that spends (epsilon, delta) in `steps` releases at each ratio."""
+        """Return the noise multiplier that spends a budget in `steps` releases at each ratio."""
         return laplace_multiplier(steps, epsilon, delta, ratios)
 
     def compose(self, composition: Composition, multiplier: float, count: int) -> Composition:
@@ -177,7 +177,7 @@ class Laplace:
         return composition.with_laplace(multiplier, count)
 
     def drawn(self, grid: Grid, multiplier: float, size: int, streams: Streams) -> Integers:
-        """Return Laplace noise of the grid's scale, in units of its width; a row per stream."""
+        """Return Laplace noise of the grid's scale, in grid widths; a row per random stream."""
         return laplace_rows(grid.scale / grid.width, size, streams)
 
     def variance(self, multiplier: float, sensitivity: float = 1.0) -> float:
@@ -240,13 +240,13 @@ class Staircase:
         _make_floats(self, "release_epsilon", "noise_multiplier")
 
     def per_step(self) -> float | None:
-        """Return the multiplier that the declaration fixes, or None if a total budget fixes it."""
+        """Return the noise multiplier that the declaration fixes; None if a total budget does."""
         return self.noise_multiplier if self.release_epsilon is None else 1.0 / self.release_epsilon
 
     def for_total(
         self, steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
     ) -> float:
-        """Return the multiplier that spends `epsilon` (delta = 0) in `steps` releases per ratio."""
+        """Return the noise multiplier that spends `epsilon` in `steps` releases at each ratio."""
         return laplace_multiplier(steps, epsilon, 0.0, ratios)
 
     def compose(self, composition: Composition, multiplier: float, count: int) -> Composition:
@@ -254,7 +254,7 @@ class Staircase:
         return composition.with_bounded(multiplier, count)
 
     def drawn(self, grid: Grid, multiplier: float, size: int, streams: Streams) -> Integers:
-        """Return staircase noise in units of the grid's width; a row per stream."""
+        """Return staircase noise in units of the grid's width; a row per random stream."""
         steps = self.steps(grid)
         narrow = min(max(1, round(self.first(multiplier) * steps)), steps)
         return staircase_rows(1.0 / multiplier, steps, narrow, size, streams)
@@ -326,7 +326,7 @@ Mechanism = Gaussian | Laplace | Staircase
 class Calibrated:
     """A mechanism with its noise multiplier; with the sensitivity, it determines the noise.
 
-    It is independent of plans, since privacy gates and requests to owners use it without a plan.
+    No plan is needed to use it: agents and requests to data owners hold it without one.
     """
 
     mechanism: Mechanism
@@ -368,7 +368,7 @@ class Calibrated:
 
     @property
     def requested(self) -> float:
-        """Multiplier in a request, before a derived linear term replaces it."""
+        """Noise multiplier that a request states, before a derived linear term replaces it."""
         return self.multiplier if self.linear is None else 1 / self.linear.epsilon
 
     @property
@@ -397,7 +397,7 @@ class Calibrated:
         return f"dp.{type(self.mechanism).__name__}(noise_multiplier={self.multiplier:.6g})"
 
     def at(self, t: int, step: int = 1) -> Calibrated:
-        """Return the noise of release `step` of round `t`; both count from 1, 0 is initial."""
+        """Return the noise of release `step` in round `t`, both from 1; round 0 comes first."""
         if self.steady:
             return self
         weight = self.weights[max(0, step - 1) % len(self.weights)]
@@ -408,7 +408,7 @@ class Calibrated:
         )
 
     def _times(self, t: int, weight: float) -> float:
-        """Return the multiplier of a release after `t` rounds, for its weight in a round."""
+        """Return the noise multiplier of a release after `t` rounds, for its weight in a round."""
         scale = self.multiplier * (self.mechanism.decay**t * weight)
         return scale * self.first[t] if t < len(self.first) else scale
 
@@ -443,7 +443,7 @@ class Calibrated:
         return 1.0 / self.multiplier if declared is None else declared
 
     def variance(self, sensitivity: float) -> float:
-        """Return the variance of one component in a first-round release, without grid rounding."""
+        """Return the noise variance per component in a first-round release, without rounding."""
         if self.split is not None:
             return self.split.scale**2
         return self.mechanism.variance(self.multiplier, sensitivity)
@@ -453,7 +453,7 @@ class Calibrated:
         return self.mechanism.simulated(uniform, self.multiplier, deviation)
 
     def grid(self, sensitivity: float, size: int, floor: float = 0.0) -> Grid:
-        """Return the grid and the noise scale for a release of a given sensitivity.
+        """Return the grid, at least `floor` wide, and noise scale for `size` released numbers.
 
         The sensitivity is positive. With distributed noise it may be 0, because agents without
         private data also add noise.

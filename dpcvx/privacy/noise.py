@@ -141,7 +141,7 @@ def finest_grid(sensitivity: float, size: int, multiplier: float) -> Grid:
 
 
 def on_grid(values: Array, grid: Grid) -> Integers:
-    """Return the nearest integers in units of the grid's width, clipped; 0 for NaN."""
+    """Return values as integers, rounded, in units of the grid's width; clipped, 0 for NaN."""
     with np.errstate(all="ignore"):  # a warning would reveal something about the values
         nearest = np.rint(values / grid.width)
         if not np.abs(nearest).max(initial=0.0) <= _RANGE:
@@ -211,10 +211,11 @@ def staircase_rows(
 ) -> Integers:
     r"""Return integers z with probabilities in proportion to :math:`e^{-\epsilon \ell(z)}`.
 
-    The distribution is exact. With U and W uniform on [0, 1], the magnitude is k D + j: k =
-    floor(-log(U) / epsilon) is at least i with probability :math:`e^{-\epsilon i}`. W selects j
-    among r numbers of weight 1 and D - r numbers of weight :math:`e^{-\epsilon}`. The first bit of
-    V is the sign, and its other bits are W.
+    The module defines the level :math:`\ell`. The distribution is exact. With U and W uniform on
+    [0, 1], the magnitude is k D + j: k = floor(-log(U) / epsilon) is at least i with probability
+    :math:`e^{-\epsilon i}`. W selects j among r numbers of weight 1 and D - r numbers of weight
+    :math:`e^{-\epsilon}`. The first bit of a uniform variable V is the sign, and its other bits are
+    W.
 
     Parameters
     ----------
@@ -271,7 +272,7 @@ def _floored(value: Array, error: Array) -> tuple[Array, NDArray[np.bool_]]:
 
 
 def _refined_staircase(epsilon: float, steps: int, narrow: int, i: int, tails: _Tails) -> int:
-    """Return one staircase magnitude, drawing random bits until its integer is certain."""
+    """Return the i-th staircase magnitude; draw random bits until its integer is certain."""
     import mpmath
 
     for words in itertools.count(2):
@@ -296,14 +297,14 @@ def _refined_staircase(epsilon: float, steps: int, narrow: int, i: int, tails: _
 
 @dataclass(frozen=True)
 class _Interval:
-    """Value of a variable Y and a bound of its error, from the bits of U and V drawn so far."""
+    """Value of a noise variable and a bound of its error, from random bits drawn so far."""
 
     value: mpmath.mpf
     error: mpmath.mpf
 
 
 class _Tails:
-    """The uniform variables U and V of each value, with further random bits drawn if needed.
+    """Uniform variables U, V that each noise value is computed from; bits are added if needed.
 
     The two values of Box and Muller share U and V, and therefore their further bits. Each stream
     has an equal number of consecutive pairs U, V.
@@ -314,7 +315,7 @@ class _Tails:
         self._drawn: dict[int, list[tuple[int, int]]] = {}
 
     def uniforms(self, i: int, words: int) -> tuple[mpmath.mpf, mpmath.mpf, mpmath.mpf]:
-        """Return the i-th U and V, as midpoints of intervals, and the intervals' width."""
+        """Return the midpoints of the i-th U and V after `words` random words, and their width."""
         import mpmath
 
         drawn = self._drawn.setdefault(i, [(int(self._u[i]), int(self._v[i]))])

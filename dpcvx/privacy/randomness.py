@@ -20,7 +20,7 @@ class Randomness(Protocol):
     """Stream of independent uniform 64-bit words."""
 
     def words(self, size: int) -> Words:
-        """Return the next `size` words of the stream."""
+        """Return the next `size` random 64-bit words of the stream."""
         ...
 
 
@@ -48,7 +48,7 @@ class Source(Protocol):
     """Source of one agent's noise: a random stream for each release."""
 
     def at(self, round: int, step: int) -> Randomness:
-        """Return the stream of the release `step` of round `round`."""
+        """Return the random stream for release number `step` of round `round`."""
         ...
 
 
@@ -61,14 +61,14 @@ class Sources(Protocol):
 
 
 class Secure:
-    """Cryptographic random generator of the operating system, as source and stream."""
+    """Cryptographic random generator of the operating system, as `Source` and `Randomness`."""
 
     def at(self, round: int, step: int) -> Secure:
-        """Return the source itself: its words are independent of all others."""
+        """Return this object for every release: all words that it draws are independent."""
         return self
 
     def words(self, size: int) -> Words:
-        """Return `size` independent uniform words."""
+        """Return `size` independent uniform 64-bit words."""
         return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
 
 
@@ -81,26 +81,26 @@ class Seeded:
     seed : int
         Seed that users pass.
     key : tuple of int
-        Distinguishes agents, plans and earlier runs that use one seed.
+        Numbers that distinguish agents, plans and earlier runs that use one seed.
     """
 
     seed: int
     key: tuple[int, ...]
 
     def at(self, round: int, step: int) -> Stream:
-        """Return the stream of a release; it does not depend on earlier draws."""
+        """Return the random stream of a release; it does not depend on earlier draws."""
         key = (*self.key, round, step)
         return Stream(np.random.Philox(np.random.SeedSequence(self.seed, spawn_key=key)))
 
 
 class Stream:
-    """Stream of words from numpy's counter-based generator Philox."""
+    """Stream of 64-bit words from numpy's counter-based generator Philox."""
 
     def __init__(self, bits: np.random.Philox) -> None:
         self._bits = bits
 
     def words(self, size: int) -> Words:
-        """Return the next `size` words of the stream."""
+        """Return the next `size` random 64-bit words of the stream."""
         return np.asarray(self._bits.random_raw(size), dtype=np.uint64)
 
 
@@ -155,7 +155,7 @@ class SecureStreams:
 
 
 class SeededTogether:
-    """Streams of several `Seeded` sources, with identical words, computed together.
+    """Several `Seeded` sources whose words are computed together, with unchanged values.
 
     Parameters
     ----------
@@ -239,7 +239,10 @@ def _entropy(source: Seeded) -> list[int]:
 
 
 def _philox_keys(entropy: NDArray[np.uint32]) -> Words:
-    """Return ``SeedSequence(...).generate_state(2, uint64)`` for every row; products wrap."""
+    """Return the key ``SeedSequence(...).generate_state(2, uint64)`` for every row.
+
+    Products are meant to wrap around.
+    """
     constants = _powers(_FIRST_A, _TIMES_A)
 
     def hashed(value: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -261,7 +264,7 @@ def _philox_keys(entropy: NDArray[np.uint32]) -> Words:
 
 
 def _powers(first: int, times: int) -> Iterator[np.uint32]:
-    """Yield each hash constant twice: it ends the hash of a value and starts the next one."""
+    """Yield ``first * times**k``, each twice: to end one value's hash and start the next."""
     while True:
         yield np.uint32(first)
         first = first * times & 0xFFFFFFFF

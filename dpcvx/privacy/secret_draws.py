@@ -120,7 +120,7 @@ class Draws:
     users, rounds : int
         Number N of users and T of rounds.
     turn : float
-        Sensitivity of a turn's mean to the user's data (mu), in noise standard deviations.
+        Sensitivity mu of the mean of a user's round to the user's data, in noise deviations.
     apart : float or None
         Largest distance between two users' means over `turn`, at least 1, if the draws stay secret.
         None if draws and all iterates become known.
@@ -164,7 +164,7 @@ class Draws:
 
     @cached_property
     def _best(self) -> tuple[LastRounds, ...]:
-        """Choices for hidden iterates with the smallest estimated losses."""
+        """Choices of last rounds, in bound T3, with the smallest estimated privacy losses."""
         scored = sorted(
             ((self._about(rounds), rounds) for rounds in self.options()), key=lambda p: p[0]
         )
@@ -172,7 +172,7 @@ class Draws:
         return tuple(rounds for score, rounds in scored[:_EVALUATED] if score < whole)
 
     def options(self) -> Iterator[LastRounds]:
-        """Yield the valid choices for hidden iterates."""
+        """Yield the valid choices of last rounds in bound T3, for hidden iterates."""
         for count in (count for count in _LASTS if count <= self.rounds):
             least = min((self._rest(count, *norm) for norm in self.contractions), default=math.inf)
             for share in _SHARES:
@@ -180,14 +180,14 @@ class Draws:
                     yield LastRounds(count, share, math.sqrt(least / (1 - share)))
 
     def _rest(self, count: int, rho: float, kappa: float) -> float:
-        """Return mu^2 of equation (2) without its factor 1 / (1 - theta)."""
+        """Return mu^2 of the module's (2), for K = `count`, without the factor 1 / (1 - theta)."""
         root, pairs = math.sqrt(rho), count // 2
         before = math.expm1((self.rounds - count) * math.log(root)) / (root - 1)
         sums = float(powers(rho**-2.0, np.array([pairs]))[0])
         return self.step**2 * kappa * before**2 * rho ** (1 + count % 2) / sums * _UP
 
     def _about(self, last: LastRounds) -> float:
-        """Return an estimate of the loss, which only ranks choices and is not part of a bound."""
+        """Return an estimate of the privacy loss; it only ranks choices, and is in no bound."""
         wide = min((self.turn * (self.apart or 1.0)) ** 2 / last.share, 300.0)
         return last.count * math.expm1(wide) / self.users**2 + last.rest**2
 
@@ -205,7 +205,7 @@ class Draws:
 
 
 def round_profile(e: Array, q: float, turn: float, apart: float) -> Array:
-    """Return the bound (1) on the privacy profile of one round, at e >= 0.
+    """Return the module's bound (1) on the privacy profile of one round, at e >= 0.
 
     Parameters
     ----------

@@ -214,7 +214,7 @@ def coalition(colluders: int) -> str:
 
 
 def departure(parties: int, scale: float) -> mpmath.mpf:
-    """Return tau of the module's lemma, for agents' noise of this scale in grid units.
+    """Return tau: summed noise has the probabilities of rounded normal noise within 1 +- tau.
 
     Parameters
     ----------

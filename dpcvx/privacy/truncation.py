@@ -62,7 +62,7 @@ _POINTS = 2**15
 
 
 def sum_quantile(norm: int, weights: Array, alpha: float) -> float:
-    """Return a bound t of ``P(weights'Y > t) <= alpha``, at least 0.
+    """Return a bound t of ``P(weights'Y > t) <= alpha``, at least 0, for standard noise Y.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def sum_quantile(norm: int, weights: Array, alpha: float) -> float:
 
 
 def length_quantile(norm: int, size: int, alpha: float) -> float:
-    """Return a bound r of ``P(|Y|_2 > r) <= alpha``; see `sum_quantile` for the arguments.
+    """Return a bound r of ``P(|Y|_2 > r) <= alpha`` for standard noise Y.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def length_quantile(norm: int, size: int, alpha: float) -> float:
 
 
 def image_quantile(norm: int, matrix: Array, alpha: float) -> float:
-    r"""Return a bound r of ``P(|M Y|_2 > r) <= alpha`` for a matrix M.
+    r"""Return a bound r of ``P(|M Y|_2 > r) <= alpha`` for a matrix M and standard noise Y.
 
     The bound is the smallest of these: the largest singular value times `length_quantile`; the
     root of the sum of squared quantiles of the rows' absolute values, at alpha over the number of
@@ -143,9 +143,10 @@ def image_quantile(norm: int, matrix: Array, alpha: float) -> float:
 def eigenvalue_quantile(norm: int, matrices: Array, alpha: float) -> float:
     r"""Return a bound t of :math:`P(\lambda_{\max}(\sum_k Y_k W_k) > t) \le \alpha`.
 
-    The bound is the smallest of these: `image_quantile`, as no eigenvalue exceeds the Frobenius
-    norm; quantiles of the eigenvalues, for a single matrix or for diagonal ones; and the bound by
-    Laplace transforms of matrices (Tropp, 2012, theorem 3.6), for every :math:`\theta` on a grid:
+    Y is standard noise. The bound is the smallest of these: `image_quantile`, as no eigenvalue
+    exceeds the Frobenius norm; quantiles of the eigenvalues, for a single matrix or for diagonal
+    ones; and the bound by Laplace transforms of matrices (Tropp, 2012, theorem 3.6), for every
+    :math:`\theta` on a grid:
 
     .. math:: \frac1\theta \Bigl(\log \mathrm{tr} \exp \sum_k \log E e^{\theta Y_k W_k}
         - \log \alpha\Bigr).
@@ -266,7 +267,7 @@ def _laplace_length(size: int, alpha: float) -> float:
 
 
 def _summed_squares(size: int, alpha: float, end: float) -> float:
-    """Return a grid point that the sum of squares exceeds with probability <= alpha, or `end`."""
+    """Return a point that `size` squares add up to at most, except with probability alpha."""
     edges = np.sqrt(np.linspace(0.0, end, _POINTS + 1))
     # Probability that a square lies in (edge k - 1, edge k]; it is rounded up to edge k.
     single = np.concatenate([[0.0], np.exp(-edges[:-1]) - np.exp(-edges[1:])])

@@ -249,7 +249,7 @@ class TwoBlock:
 
     @property
     def iteration(self) -> Iteration | None:
-        """Quantities that a certificate refers to, on the safe side; None if A or B is unknown."""
+        """Constants that a certificate refers to, on the safe side; None if A or B is unknown."""
         if not self.spectrum or not self.B_norm:
             return None
         curved = self.mu_g / (self.beta * self.B_norm**2)
@@ -263,28 +263,28 @@ class TwoBlock:
 
     @property
     def d(self) -> float:
-        """``2 / (nu + mu) - eta``, positive in the strongly convex case."""
+        """``2 / (nu + mu)`` minus the step size eta; positive in the strongly convex case."""
         return 2 / (self.nu + self.mu) - self.eta
 
     @property
     def R(self) -> float:
-        """Weight of x in the norm before an iteration, in the strongly convex case."""
+        """Weight of x in Lemma 7.6's norm of two runs' difference before an iteration."""
         shrunk = 1 - 2 * self.eta * self.nu * self.mu / (self.nu + self.mu)
         return shrunk + self.d / self.eta
 
     @property
     def P(self) -> float:
-        """Weight of x in the norm after an iteration, in the strongly convex case."""
+        """Weight of x in Lemma 7.6's norm of two runs' difference after an iteration."""
         return 1 - self.d / self.eta
 
     @property
     def S(self) -> float:
-        """Weight of ``lambda - beta A x`` in the norm before an iteration."""
+        """Weight of ``lambda - beta A x`` in Lemma 7.6's norm before an iteration."""
         return self.eta / self.beta
 
     @property
     def Q(self) -> float:
-        """Weight of ``lambda - beta A x`` in the norm after an iteration."""
+        """Weight of ``lambda - beta A x`` in Lemma 7.6's norm after an iteration."""
         return self.eta / self.beta + self.eta * self.d * self.A_least**2 / 4
 
     @property
@@ -312,7 +312,7 @@ class TwoBlock:
 def step_interval(
     nu: float, mu: float, mu_g: float, beta: float, AB_norm: float
 ) -> tuple[float, float]:
-    """Return the open interval of step sizes eta with contracting iterations, equation (23).
+    """Return the open interval of contracting step sizes eta, by the paper's equation (23).
 
     It is empty, its ends being equal, if one of mu and mu_g is 0.
 
@@ -376,7 +376,7 @@ def refusal(block: TwoBlock) -> str | None:
 
 
 def local_zcdp(block: TwoBlock, sensitivity: float, sigma: float) -> float:
-    """Return the loss of one use if every iterate is released: an exact Gaussian mechanism.
+    """Return the zCDP loss of one use of a user's gradient if every iterate is released.
 
     It is ``eta^2 Delta^2 / (2 sigma^2)``. If A is square, it is divided by ``(1 + eta beta s^2)^2``
     with s the smallest singular value, because the noise is added after multiplying by the inverse.
@@ -472,14 +472,14 @@ def _unit(block: TwoBlock, sensitivity: float, sigma: float) -> float:
 
 
 def _start(block: TwoBlock, R: float) -> float:
-    """Return kappa_R: the bound of the user's squared change, in units of (eta Delta)^2."""
+    """Return kappa_R: the state's squared change by a user's data, over (eta Delta)^2."""
     highest = block.eta * block.beta * block.A_norm**2
     s = min(max(1 - 2 * R, block._low), highest)
     return (R + s) / (1 + s) ** 2
 
 
 def _pair(block: TwoBlock, q: float, R: float) -> float:
-    """Return c(q, R): the squared shift of a pair's noises over the squared norm."""
+    """Return c(q, R): the squared shifts that two noises hide, over the difference's norm^2."""
     h, qq = block._h, q * q
     trace = qq / R + (1 + qq) / h
     return trace * (1 + math.sqrt(max(1 - 4 * (qq / R / trace) * (1 / h / trace), 0.0))) / 2

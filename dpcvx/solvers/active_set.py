@@ -61,7 +61,7 @@ class SolverAnswer(NamedTuple):
 
 
 class ActiveSet:
-    """``minimize 1/2 x'(P + diag(D)) x + (q + c)'x`` over a polyhedron, D > 0.
+    """Solver of ``minimize 1/2 x'(P + diag(D)) x + (q + c)'x`` over a polyhedron, D > 0.
 
     No call starts from the active set of the last one, so answers depend on the arguments alone.
     Quantities that depend on D only, such as the solver's factors, are kept for the last D.
@@ -184,7 +184,7 @@ class ActiveSet:
 
 
 class _Weighted(NamedTuple):
-    """The program in the scaled variables ``z = x / unit``, for weights D.
+    """Quadratic program in the scaled variables ``z = x / unit``, for weights D.
 
     Attributes
     ----------

@@ -273,7 +273,7 @@ def _without_epigraphs(data: ConeData, costs: bool = False) -> ConeData:
 
 
 def _row_kinds(cones: Cones) -> tuple[NDArray[np.str_], Index]:
-    """Return the kind of every cone, and the first row of every cone, with the number of rows."""
+    """Return every cone's kind and first row, followed by the total number of rows."""
     # Zero and nonnegative rows may be hundreds of thousands: no Python list of them is made.
     others = replace(cones, zero=0, nonneg=0).blocks()
     single = np.repeat(["zero", "nonneg"], [cones.zero, cones.nonneg])
@@ -394,7 +394,7 @@ _AFFINE_LIMIT = 300
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows and columns of one independent block of W: ``s = b - A y`` in the cones."""
+    """Rows and columns of an independent block of a constraint set: ``b - A y`` in cones."""
 
     matrix: sp.csr_array
     offset: Array

@@ -38,7 +38,7 @@ class Box:
 
 @dataclass(frozen=True, eq=False)
 class Simplex:
-    """``a'x = b`` or ``a'x <= b`` over a box; the probability simplex is a = 1, b = 1, x >= 0."""
+    """Set ``a'x = b`` or ``a'x <= b`` in a box; the probability simplex is a = 1, b = 1, x >= 0."""
 
     a: Array
     b: float
@@ -61,7 +61,7 @@ class Simplex:
         return not self.equality or bool(self.b <= most.sum() + over)
 
     def bounds(self) -> tuple[Array, Array]:
-        """Return the smallest box around the set, from the ranges of all other components."""
+        """Return each component's range on the simplex, given the other components' bounds."""
         least = np.where(self.a > 0, self.a * self.lower, self.a * self.upper)
         most = np.where(self.a > 0, self.a * self.upper, self.a * self.lower)
         lower, upper = self.lower.copy(), self.upper.copy()
@@ -131,7 +131,7 @@ class Simplex:
 
 @dataclass(frozen=True, eq=False)
 class Ball:
-    """``sum_i (a_i x_i + c_i)^2 <= r^2``: a ball if all a_i are equal, else an ellipsoid."""
+    """Set ``sum_i (a_i x_i + c_i)^2 <= r^2``: a ball if all a_i are equal, else an ellipsoid."""
 
     a: Array
     c: Array
@@ -164,7 +164,7 @@ class Ball:
 
 
 class Affine:
-    """``A x = b`` with independent rows.
+    """Set ``A x = b`` with independent rows.
 
     With ``(A D^(-1/2))' = Q R`` and coordinates y = D^(1/2) x, the projection replaces y's part in
     the range of Q by ``Q R'^-1 b``. The factors are kept for the last D; this changes no answer.
@@ -215,9 +215,10 @@ def _upper_half(a: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Separable:
-    """``sum_j 1/2 p_j y_j^2 + q_j y_j + max(low_j u_j, high_j u_j)`` on a box, ``u = y - kink``.
+    """Sum of convex functions of single columns, with one kink each, on a box.
 
-    Some columns may lie in balls around 0 instead, with kinks at 0.
+    It is ``sum_j 1/2 p_j y_j^2 + q_j y_j + max(low_j u_j, high_j u_j)`` with ``u = y - kink``. Some
+    columns may lie in balls around 0 instead, with kinks at 0.
     """
 
     p: Array  # shape (n,), as all arrays below

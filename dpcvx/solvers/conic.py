@@ -108,7 +108,7 @@ _MOST_BOUNDS = 100
 
 
 class _Instance(NamedTuple):
-    """Scaled data of a program for one solve: y = (x - center) / far, objective over curvature."""
+    """Program scaled for one solve: variable (x - center) / far, objective over curvature."""
 
     values: Array
     q: Array
@@ -128,7 +128,7 @@ _NOTHING = SolverAnswer(np.zeros(0), math.nan, math.inf, math.inf, "raised")
 
 
 class ConicProgram:
-    """``minimize 1/2 x'(P + diag(D)) x + (q + c)'x`` over the cone constraints of `data`.
+    """Solver of ``minimize 1/2 x'(P + diag(D)) x + (q + c)'x`` over constraints of `data`.
 
     Parameters
     ----------
@@ -344,7 +344,7 @@ class ConicProgram:
         return bool((self._data.b[rows] < self._own_A[rows] @ x).any())
 
     def _found(self, solver: Any, instance: _Instance) -> SolverAnswer:
-        """Solve, and return the answer; vectors are read once, since every access makes a list."""
+        """Run a solver and return its answer; vectors are read once, as each access copies."""
         return self._read(solver.solve(), instance)
 
     def _read(self, solution: Any, instance: _Instance) -> SolverAnswer:

@@ -54,7 +54,7 @@ class Kernel(Protocol):
     def __init__(self, layout: NewtonLayout, budget: int, near: int = 0) -> None: ...
 
     def weigh(self, D: Array) -> bool:
-        """Set positive weights D, and return whether their matrix H could be factored."""
+        """Set positive weights D; return whether the objective's matrix H could be factored."""
         ...
 
     def project(self, v: Array) -> Point | None:
@@ -139,12 +139,13 @@ def require_kernel(name: str) -> None:
 class Newton:
     r"""Projection ``argmin_{x in W} 1/2 sum_i D_i (x_i - v_i)^2`` for weights D > 0.
 
-    For multipliers :math:`\lambda \ge 0` and the residual r of stationarity, the objective at x
-    exceeds the objective at any point of W by at most the gap
+    For multipliers :math:`\lambda \ge 0` of constraints :math:`\varphi_i(x) \le 0` and the residual
+    r of stationarity, the objective at x exceeds the objective at any point of W by at most the gap
 
     .. math:: \sum_i |\lambda_i \varphi_i(x)| + \tfrac12 \sum_j r_j^2 / D_j
 
-    where j runs over the free columns: H is at least the diagonal matrix of their weights. In the
+    where j runs over the free columns: the quadratic's matrix H in them is at least the diagonal
+    matrix of their weights. In the
     second stage, products of multipliers and slacks of rows replace the first terms. A certified
     answer has a gap below 1e-12 times the least weight, or 1e-13 times the objective if v is far
     from W. No function is above 1e-10 times its terms if these are below 1, 1e-10 for larger terms,

@@ -380,7 +380,7 @@ def _merit(fixed, work, strength):
 
 @_compiled
 def _add_rows(fixed, weights, out):
-    """Add ``C' weights`` to out, for weights of rows."""
+    """Add ``C' weights`` to out, for the matrix C of constraint rows."""
     heads, pairs, columns = fixed.heads, fixed.pairs, fixed.columns
     for c in range(heads.size - 1):
         width = pairs[c + 1] - pairs[c]
@@ -656,7 +656,7 @@ class CompiledKernel:
         self._least = 0.0
 
     def weigh(self, D: Array) -> bool:
-        """Set positive weights D, shape (n,), and return whether H could be factored."""
+        """Set positive weights D, shape (n,); return whether their matrix could be factored."""
         self._D[:], self._least = D, float(D.min())
         return _weigh(*self._state)
 

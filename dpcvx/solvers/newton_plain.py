@@ -81,7 +81,7 @@ class PlainKernel:
         self._matrix = _matrix(layout)
 
     def weigh(self, D: Array) -> bool:
-        """Set positive weights D, shape (n,), and return whether H could be factored."""
+        """Set positive weights D, shape (n,); return whether their matrix could be factored."""
         layout = self._layout
         self._D, self._values = D, layout.weighted @ D
         self._own, self._least = D[layout.free], float(D.min())
@@ -259,7 +259,7 @@ class PlainKernel:
         return np.asarray(np.bincount(self._row, products, u.size), float)
 
     def _turned(self, weights: Array) -> Array:
-        """Return ``C' weights``, for weights of rows."""
+        """Return ``C' weights`` for the matrix C of constraint rows, with a weight per row."""
         products = self._by_pair * weights[self._by_pair_row]
         by_pair = np.add.reduceat(products, self._pair_begin)
         return np.asarray(np.bincount(self._layout.columns, by_pair, self._layout.size), float)

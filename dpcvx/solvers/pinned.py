@@ -88,7 +88,10 @@ def _determine(data: ConeData, values: Array, free: NDArray[np.bool_]) -> None:
 
 
 def _kept(data: ConeData, free: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which rows to keep: of cones with free components, and exponential and power cones."""
+    """Return the rows to keep, as flags: rows with free components, and all others of their cones.
+
+    All rows of exponential and power cones are kept.
+    """
     pattern = abs(sp.csr_array(data.A)) @ free.astype(float) > 0
     cones, rows = data.cones, pattern.copy()
     first = cones.zero + cones.nonneg

@@ -42,7 +42,9 @@ _FAR = 1e4
 
 
 class Projection(NamedTuple):
-    """Projection onto W, with the outcome of its solve and a bound of its error in the D-norm.
+    """Projection onto a set W, with its solve's outcome and a bound of its error.
+
+    The D-norm, which bounds the error, weighs the square of entry i by D_i.
 
     `x` is None if every attempt failed. The error of closed forms is taken to be 0.
     """
@@ -169,7 +171,7 @@ class Projector:
             self._splitting = None if self.obstacle else Splitting(blocks.conic)
 
     def __call__(self, v: Array, D: Array, weight: float = 0.0) -> Projection:
-        """Project v with positive weights D, both of shape (n,); with `weight` > 0, r is included.
+        """Project v with positive weights D, both of shape (n,); `weight` > 0 adds the term r.
 
         If `batched`, v may have shape (count, n), with one point per row.
         """
@@ -198,11 +200,11 @@ class Projector:
         return Projection(x, answer.outcome, error)
 
     def slope(self, start: Array, reach: float) -> float:
-        r"""Return the approximate norm of subgradients of r at points of W around an initial point.
+        r"""Return the approximate norm of subgradients of r at points of W near an initial point.
 
-        If r is a sum over entries, the norm follows from the slopes at its kinks. Otherwise, it is
-        measured at a few points, from the steps :math:`w g` of the proximal operator with a small
-        weight w.
+        r is the public nonsmooth term, and W the constraint set. If r is a sum over entries, the
+        norm follows from the slopes at its kinks. Otherwise, it is measured at a few points, from
+        the steps :math:`w g` of the proximal operator with a small weight w.
 
         Parameters
         ----------
@@ -224,7 +226,7 @@ class Projector:
         return max(slopes)
 
     def _slope_at(self, v: Array, reach: float) -> float:
-        """Return the norm of a subgradient of r at the projection of v; 0 if none is found."""
+        """Return the norm of a subgradient of the term r at v's projection; 0 if none is found."""
         ones, weight = np.ones(self.n), 1.0
         inside = self(v, ones).x
         for _ in range(_TRIALS if inside is not None else 0):
@@ -305,7 +307,7 @@ class Projector:
         return [*self._blocks, *everywhere]
 
     def extent(self) -> Extent:
-        """Return bounds, balls and linear bounds that contain W.
+        """Return bounds, balls and linear bounds that contain the constraint set.
 
         Bounds of the conic part take two solves for each component.
         """
@@ -317,7 +319,7 @@ class Projector:
         return replace(extent, sums=(*extent.sums, *sums))
 
     def known_extent(self) -> Extent:
-        """Return bounds, balls and linear bounds from closed forms; other bounds are infinite."""
+        """Return bounds on the set that closed forms give at once; other bounds are infinite."""
         lower, upper = np.full(self.n, -np.inf), np.full(self.n, np.inf)
         balls: list[tuple[Index, float]] = []
         sums: list[LinearBound] = []

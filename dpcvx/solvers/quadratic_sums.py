@@ -38,7 +38,7 @@ _FLAT = 1e-9
 
 
 class QuadraticSum:
-    """Function of weights D and a linear term c that returns the minimizer.
+    """Minimizer of a quadratic plus kinked terms, as a function of weights D and slopes c.
 
     The minimizer depends on the arguments alone. Factors are kept for the last D.
 
@@ -152,7 +152,7 @@ class QuadraticSum:
         return None
 
     def _of(self, free: NDArray[np.intp], fixed: NDArray[np.bool_]) -> Array | None:
-        """Return the Cholesky factor of H on the free columns; None if H is nearly singular."""
+        """Return the Cholesky factor of G + diag(D) on free columns; None if nearly singular."""
         key = fixed.tobytes()
         if key != self._free:
             L, failed = dpotrf(self._H[np.ix_(free, free)], lower=1)
@@ -164,7 +164,7 @@ class QuadraticSum:
         return self._factor
 
     def _in_ball(self, linear: Array) -> Array | None:
-        """Return the minimizer ``-(H + tau a^2)^-1 linear`` in the ball; tau is its multiplier."""
+        """Return the minimizer ``-(H + tau a^2)^-1 linear`` in the ball, for its multiplier tau."""
         ball = self._terms.balls[0][1]
         if self._axes is None:
             self._axes = np.linalg.eigh(self._H)

@@ -156,7 +156,7 @@ class Splitting:
 
 @dataclass(frozen=True, eq=False)
 class _Steps:
-    """Iteration for one D: ``V = {(p, s): s = b - G p}``, with equalities of p in R and r."""
+    """Splitting for one D: ``V = {(p, s): s = b - G p}``, with equalities of p in R and r."""
 
     root: Array  # shape (n,); square roots of the weights
     G: Array  # shape (m, N)
@@ -257,7 +257,7 @@ class Nearest(NamedTuple):
 
 
 class Orthogonal:
-    """Projection in closed form for equal weights; the module has the formula.
+    """Projection onto orthogonal cone rows by the module's formula, for equal weights.
 
     Parameters
     ----------
