@@ -203,9 +203,9 @@ class Rows:
     """Neighboring data: one row, or one person's rows, differ, and every row has a bounded norm.
 
     The rows are records. Private objects of one agent with the same `records` label hold parts of
-    the same records, such as features and labels: row k of each changes together. One change is a
+    the same records, such as features and labels: their rows k change together. One change is a
     change of one agent's data. If several agents have the same label, they may hold data of the
-    same people, so `Problem` requires a group of them.
+    same people, so `Problem` requires that one of its ``groups`` contains them.
 
     Parameters
     ----------
@@ -341,6 +341,8 @@ class Rows:
     def limited(self, rows: Data, people: Codes) -> Data:
         """Return the rows, with each person's rows beyond the first `row_limit` set to zero.
 
+        `people` are the persons of the rows, as in `codes_of`.
+
         The choice of a person's rows depends on their positions alone, so no change of another
         person's data affects it.
         """
@@ -438,12 +440,18 @@ class ByPerson:
 
 
 def parts_of(held: object) -> tuple[object, object]:
-    """Return the values of passed data, and the identifiers of persons, or None without any."""
+    """Return the values of data that a user passed, and identifiers of persons, or None without.
+
+    `held` is the passed object, perhaps a `ByPerson`.
+    """
     return (held._values, held._people) if isinstance(held, ByPerson) else (held, None)
 
 
 def codes_of(people: object) -> Codes | str:
-    """Return, for each row, the index of its person's first row; or why identifiers are faulty."""
+    """Return, for each row, the index of its person's first row; or why identifiers are faulty.
+
+    `people` holds the identifiers, one per row.
+    """
     if np.ma.is_masked(people):
         return _MISSING
     held = people if isinstance(people, (list, tuple)) else np.asarray(people)
@@ -480,7 +488,10 @@ def _is_missing(person: object) -> bool:
 
 
 def first_rows(codes: Codes, most: int) -> NDArray[np.bool_]:
-    """Return, for each row, whether it is among the first `most` rows of its person."""
+    """Return, for each row, whether it is among the first `most` rows of its person.
+
+    `codes` are the persons of the rows, as in `codes_of`.
+    """
     order = np.argsort(codes, kind="stable")
     sorted_codes = codes[order]
     starts = np.searchsorted(sorted_codes, sorted_codes)

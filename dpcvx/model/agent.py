@@ -262,7 +262,7 @@ def _constraints(given: object, where: str, label: str) -> tuple[cp.Constraint, 
 
 
 def _check_private(constraints: Sequence[cp.Constraint], label: str) -> None:
-    """Refuse private data in constraints without variables, which no decision can satisfy."""
+    """Refuse constraints with private data but without variables: no decision can satisfy them."""
     for position, constraint in enumerate(constraints):
         used = understood(lambda c=constraint: private_in(c), label)
         if used and not constraint.variables():
@@ -341,7 +341,7 @@ def _check_indicator(objective: cp.Minimize | cp.Maximize, label: str) -> None:
 
 
 def _square(node: Any) -> int:
-    """Return n if the last two axes of an expression or a constraint are (n, n), else 0."""
+    """Return n if the last two axes of a cvxpy node are (n, n), else 0."""
     sides = node.shape[-2:]
     return int(sides[0]) if len(sides) == 2 and sides[0] == sides[1] else 0
 

@@ -129,7 +129,7 @@ class _Builder:
         return self._outer(expr, args) if combination is None else combination
 
     def _selection(self, variable: cp.Variable, positions: NDArray[np.intp]) -> sp.csr_array:
-        """Return the matrix that selects a variable's entries from the agent's vector."""
+        """Return the matrix that selects a variable's entries at `positions` from the vector x."""
         piece, wanted = self.layout[variable.id], np.ravel(positions, order="F")
         columns = piece.offset + np.searchsorted(piece.entries, wanted)
         entry = (np.ones(wanted.size), (np.arange(wanted.size), columns))
@@ -166,7 +166,7 @@ class _Builder:
         return None
 
     def _check(self, h: Array) -> None:
-        """Refuse constants that are not finite or whose squares overflow."""
+        """Refuse constants h that are not finite, or have squares that overflow."""
         if not np.isfinite(h).all():
             raise ModelError(
                 f"The objective of agent '{self.owner}' uses a constant with NaN or infinite "

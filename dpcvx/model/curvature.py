@@ -184,7 +184,10 @@ def _bents(form: NormalForm, term: Term, single: bool = False) -> list[_Bent]:
 
 
 def _bends(parts: Sequence[_Bent]) -> list[tuple[float, float]] | None:
-    """Return, per term, bounds of the negative and the positive second derivatives, or None."""
+    """Return, per term, bounds of its negative and positive second derivatives.
+
+    The result is None if a bound is unknown.
+    """
     ends = []
     for bent in parts:
         if bent.size is None:
@@ -194,7 +197,7 @@ def _bends(parts: Sequence[_Bent]) -> list[tuple[float, float]] | None:
 
 
 def _squares_above(form: NormalForm, term: Term) -> list[Term] | None:
-    r"""Return weighted squares whose second derivatives bound the term's in magnitude, or None.
+    r"""Return weighted squares whose Hessians bound the term's Hessian in magnitude, or None.
 
     Such squares are known for penalties that flatten out: for :math:`\phi(t)`, :math:`t = c +
     |v|^2`, with phi a power below 1 or a logarithm and c > 0, and for :math:`e^t`, :math:`t = c -
@@ -290,7 +293,11 @@ def _apart(form: NormalForm, u: Combination) -> bool:
 
 
 def _product_stretch(form: NormalForm, atom: Atom, single: bool) -> float | None:
-    """Return `_stretch` for a product of an affine argument with records of the largest norm."""
+    """Return a bound of the spectral norm of a product's derivative in x, or None.
+
+    One factor is affine in x, the other holds records of the largest norm. With `single`, only one
+    record counts.
+    """
     if atom.rule.product == "entry":
         for factor, other in (atom.args, atom.args[::-1]):
             largest = _largest(form, factor)
@@ -386,7 +393,7 @@ def _refused(form: NormalForm, atom: Atom) -> bool:
 
 
 def _as_named(form: NormalForm, atom: Atom) -> bool:
-    """Return whether an atom that is convex by DCP is convex with the numbers in it."""
+    """Return whether an atom that is convex by DCP is convex for the constants in it."""
     if not atom.rule.convex_by_numbers:
         return True
     fixed = affine_view(form, atom.args[-1])

@@ -74,7 +74,10 @@ def with_defined(problem: Declaration) -> tuple[Declaration, tuple[str, ...]]:
 
 
 def _without(agent: Agent, shared: set[int]) -> Agent | None:
-    """Return the agent with expressions in place of eliminated variables; None if it has none."""
+    """Return the agent with expressions in place of eliminated variables; None if it has none.
+
+    `shared` are the cvxpy ids of variables that other agents hold, too.
+    """
     equalities = [c for c in agent.constraints if isinstance(c, (Equality, Zero))]
     private = [c for c in equalities if private_in(c)]
     if not private:

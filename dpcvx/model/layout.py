@@ -61,7 +61,7 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Length of the agent's vector."""
+        """Length of the agent's vector x."""
         return self.pieces[-1].stop if self.pieces else 0
 
     def __getitem__(self, variable: int) -> Piece:

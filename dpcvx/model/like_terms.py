@@ -27,7 +27,7 @@ Index = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """A combination as a matrix whose rows can be stacked with the rows of other combinations."""
+    """A combination as a matrix with rows that can be stacked below those of others."""
 
     u: Combination
     rows: int
@@ -191,7 +191,10 @@ def _as_product(form: NormalForm, atom: Atom) -> Atom | None:
 
 
 def _one_variable(u: Combination) -> Combination | None:
-    """Return the entry of x that all entries of a combination equal, as a combination, or None."""
+    """Return the one entry of x that equals all entries of a combination, or None.
+
+    The entry is returned as a combination.
+    """
     if u.F is None or has_entries(u.h):
         return None
     F = csr(u.F)
@@ -336,7 +339,7 @@ class _Gathering:
         return replace(u, terms=terms)
 
     def _part(self, j: int, atom: Atom) -> _Part | None:
-        """Return an atom as rows that may be stacked; None if it cannot be stacked."""
+        """Return atom j as rows that may be stacked with others' rows; None if it cannot be."""
         if not any(map(self._holds_data, atom.args)):
             return None
         rule = atom.rule
@@ -427,7 +430,7 @@ def _rows_of(u: Combination, size: int | None = None) -> _Rows:
 
 
 def _read(u: Combination) -> Hashable:
-    """Return whether a combination reads x, and the indices of the data and atoms that it reads."""
+    """Return a key of what a combination reads: whether x, and which data and atoms."""
     names = frozenset(k for k, _ in u.G), frozenset(j for j, _ in u.terms)
     return (u.F is not None, *names)
 
@@ -451,7 +454,10 @@ def _turned(u: Combination) -> Combination:
 
 
 def _entries(rows: _Rows, M: Matrix) -> tuple[Index, Index, Index, Array]:
-    """Return, for each nonzero of M: its row and column in `rows`, its column in M, its value."""
+    """Return the position in `rows`, the column in M and the value of each nonzero of M.
+
+    A position is a row and a column.
+    """
     part = csr(M).tocoo()
     filled = part.data != 0
     position, columns, values = part.row[filled], part.col[filled], part.data[filled]
@@ -463,7 +469,7 @@ def _entries(rows: _Rows, M: Matrix) -> tuple[Index, Index, Index, Array]:
 
 
 def _sources(u: Combination) -> list[tuple[Hashable, Matrix]]:
-    """Return the atoms, then the private data, that a combination reads, with their matrices."""
+    """Return the atoms and private data that a combination reads, each with its matrix."""
     terms = sorted(u.terms, key=lambda pair: pair[0])
     return [
         *((("atom", j), M) for j, M in terms),
@@ -487,7 +493,7 @@ def _apart(parts: Sequence[_Part]) -> bool:
 
 
 def _order(parts: Sequence[_Part]) -> Index:
-    """Return the position of each row in the stack, in the order of the first entries they read."""
+    """Return each row's position in the stack, in the order of the first entries they read."""
     keys: list[Index] = []
     for part in parts:
         read = next(rows for rows in part.stacked if _sources(rows.u))

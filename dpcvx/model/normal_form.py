@@ -277,7 +277,7 @@ class NormalForm:
         return frozenset(factors - others)
 
     def _is_matrix(self, u: Combination) -> bool:
-        """Return whether a combination is a whole private matrix and nothing else."""
+        """Return whether a combination consists of one whole private matrix."""
         if len(u.G) != 1 or u.F is not None or u.terms or has_entries(u.h):
             return False
         ((k, G),) = u.G
@@ -369,7 +369,7 @@ class NormalForm:
         return {field_.name: getattr(self, field_.name) for field_ in fields(self)}
 
     def digest(self) -> bytes:
-        """Return a hash of the objective as a function of x and d, without the data's values."""
+        """Return a hash of the objective as a function of x and d, without values of d."""
         digest = hashlib.sha256(repr((self.n, [s.shape for s in self.private])).encode())
         for atom in self.atoms:
             digest.update(repr((atom.rule.name, atom.data, atom.shape)).encode())

@@ -345,7 +345,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
 
     @property
     def proxy(self) -> Data | None:
-        """Public values of the same kind, read-only; None if none were declared."""
+        """Public proxy data, read-only; None if none were declared."""
         return self._like
 
     @property
@@ -412,7 +412,10 @@ class Private(cp.Parameter, metaclass=_OwnNames):
 
 
 def _limits(bounds: object, label: str) -> tuple[float, float] | None:
-    """Return the declared bounds of entries as two numbers; infinite ones if omitted."""
+    """Return the declared bounds of entries as two numbers; infinite ones if omitted.
+
+    `label` names the private object in messages.
+    """
     if bounds is None:
         return None
     pair = real_array(bounds)
@@ -425,7 +428,10 @@ def _limits(bounds: object, label: str) -> tuple[float, float] | None:
 
 
 def _columns(columns: object, sizes: tuple[int, ...], label: str) -> tuple[str, ...]:
-    """Return the public names of the data's columns; an empty tuple if they are omitted."""
+    """Return the public names of the data's columns; an empty tuple if they are omitted.
+
+    `sizes` is the shape of the data, and `label` names the private object in messages.
+    """
     if columns is None:
         return ()
     names = listed(columns)
@@ -454,7 +460,9 @@ def without_data(private: Private) -> Private:
 
 
 def specs_of(private: Sequence[Private], owner: str) -> tuple[PrivateSpec, ...]:
-    """Return the public specs of an agent's private objects; unnamed ones are named by position.
+    """Return public descriptions of an agent's private objects.
+
+    Unnamed objects are named by position.
 
     cvxpy's own number of an unnamed object grows each time a program declares it anew, so a ledger
     with such numbers could not be resumed.

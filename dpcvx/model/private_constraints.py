@@ -106,7 +106,7 @@ class PrivateConstraint:
         return A, self.data.b + self.offsets @ d
 
     def _kind(self, number: int) -> tuple[str, int]:
-        """Return the type of the cone that contains a part, and the part's first row in it."""
+        """Return the type of the cone that contains part `number`, and its first row in there."""
         first = 0
         for kind, size in self.data.cones.blocks():
             if first <= self.parts[number].first < first + size:
@@ -115,14 +115,14 @@ class PrivateConstraint:
         raise AssertionError("parts are rows of cones")
 
     def order(self, number: int) -> int:
-        """Return the matrix order of a part that is a semidefinite cone; 0 for other cones."""
+        """Return the matrix order of part `number` if it is a semidefinite cone; 0 for others."""
         size = self.parts[number].size
         return 0 if self._kind(number)[0] != "psd" else (math.isqrt(8 * size + 1) - 1) // 2
 
     def missable(self, number: int) -> Array:
         """Return the slack that one unit of permitted violation adds to each row of a part.
 
-        A part is one inequality or one cone.
+        Part `number` is one inequality or one cone.
         """
         if order := self.order(number):
             return triangle(np.eye(order))
@@ -133,7 +133,7 @@ class PrivateConstraint:
     def margin(self, number: int) -> Array:
         """Return the slack that a safety margin of 1 subtracts from each row of a part.
 
-        A part is one inequality or one cone.
+        Part `number` is one inequality or one cone.
         """
         if not self.order(number) or self.parts[number].bends:
             return self.missable(number)
@@ -218,7 +218,7 @@ def matrices(triangles: Array) -> Array:
 
 
 def triangle(full: Array) -> Array:
-    """Return the rows of semidefinite cones for symmetric matrices: the inverse of `matrices`."""
+    """Return scaled upper triangles of symmetric matrices: the inverse of `matrices`."""
     j, i = np.tril_indices(full.shape[-1])
     return full[..., i, j] * np.where(i == j, 1.0, math.sqrt(2))
 
@@ -311,7 +311,7 @@ def _running_sums(tree: Any, places: Mapping[int, Any]) -> dict[int, Any]:
 
 
 def _stand_in(private: Private) -> cp.Parameter:
-    """Return a public parameter with the attributes of a private object that DCP rules use."""
+    """Return a public parameter with the sign and shape attributes of a private object."""
     signs = {name: bool(private.attributes[name]) for name in ("nonneg", "nonpos")}
     symmetric = private.spec.symmetric
     return cp.Parameter(private.shape, name=private.name(), symmetric=symmetric, **signs)
@@ -387,7 +387,10 @@ def _parts(
 
 
 def equality(what: str, name: str) -> PrivacyError:
-    """Return the error for an equality constraint with private data."""
+    """Return the error for an equality constraint with private data.
+
+    `what` names the constraint, and `name` the private object.
+    """
     return PrivacyError(
         f"{what} is an equality with private '{name}', which a decision from noisy data cannot "
         "meet exactly for the true data. Write the variable that it defines as an expression, such "
@@ -410,7 +413,10 @@ def _bent(what: str, name: str) -> PrivacyError:
 
 
 def check_readable(spec: PrivateSpec, what: str) -> None:
-    """Refuse data whose noise permits no safety margin: complex, clipped or zeroed data."""
+    """Refuse data whose noise permits no safety margin: complex, clipped or zeroed data.
+
+    `what` names the constraint in the message.
+    """
     if spec.is_complex:
         raise PrivacyError(
             f"{what} contains private '{spec.name}', which is complex. Write "
@@ -442,7 +448,7 @@ class NoiseBall:
 
     @property
     def length(self) -> float:
-        """Return the largest l2 norm of the standard noise u in the set."""
+        """Return the largest l2 norm of u for noise ``N u`` in the set."""
         used = np.count_nonzero(np.diff(sp.csc_array(self.noise).indptr))
         return self.radius * (math.sqrt(used) if self.box else 1.0)
 

@@ -44,10 +44,11 @@ class Term:
 
 @dataclass(frozen=True, eq=False)
 class Bilinear:
-    """A bilinear form ``u'B v`` of affine u and v, whose second derivatives are constant.
+    """Bilinear form ``u'B v`` of combinations u and v that are affine in x and data.
 
-    Its second derivative by p and q is ``D_p u' B D_q v + D_p v' B' D_q u``, with the derivatives
-    D_p u of u by p and so on. For a quadratic form u is v, and B is half of its Hessian in u.
+    Second derivatives of the form are constant. Its second derivative by p and q is
+    ``D_p u' B D_q v + D_p v' B' D_q u``, with the derivatives D_p u of u by p and so on. For a
+    quadratic form u is v, and B is half of its Hessian in u.
     """
 
     u: Combination
@@ -130,7 +131,7 @@ def quadratic(form: NormalForm) -> Quadratic:
 
 @derived_once
 def hessian(form: NormalForm) -> tuple[sp.csr_array, list[Term]]:
-    """Return the Hessian in x of all quadratic terms, and the other terms that depend on x."""
+    """Return the Hessian in x of all quadratic terms, and the list of all other terms with x."""
     split = quadratic(form)
     H = split.formed
     for term in split.wide:
@@ -253,7 +254,10 @@ def cross(form: NormalForm, parts: Bilinear, k: int) -> Sparse:
 
 
 def _by_columns(parts: Bilinear, k: int) -> sp.csc_array | None:
-    """Return `cross` for squares of ``F x + g * d`` with many entries; None for others."""
+    """Return the derivative of `cross`, by column, for squares of ``F x + g * d``.
+
+    The result is None for other terms, or for few entries.
+    """
     F, G = parts.u.F, dict(parts.u.G).get(k)
     if G is None or F is None or isinstance(F, np.ndarray):
         return None

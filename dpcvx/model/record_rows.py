@@ -252,7 +252,7 @@ def _has_rows(spec: PrivateSpec, count: int) -> bool:
 
 
 def cut_arguments(atom: Atom, mode: Mode) -> list[tuple[Combination, bool]]:
-    """Return the arguments of an atom, each with whether it has a row per record.
+    """Return the arguments of an atom, each with a flag: whether it has a row per record.
 
     Parameters
     ----------
@@ -300,13 +300,13 @@ def _is_sum(atom: Atom) -> bool:
 
 
 def _reads_rows(atom: Atom) -> bool:
-    """Return whether row r of the value reads only row r of the arguments with a row per record."""
+    """Return whether row r of the atom's value reads only row r of its arguments with rows."""
     shapes = [u.shape for u, cut in cut_arguments(atom, "rows") if cut]
     return atom.rule.by_row(atom.data, shapes, atom.shape)
 
 
 def _keeps_rows(M: Matrix, count: int) -> bool:
-    """Return whether a matrix maps row r of an array to row r of another, for every r."""
+    """Return whether M maps row r of an array to row r of another, for `count` rows."""
     if M.shape[0] % count or M.shape[1] % count:
         return False
     if isinstance(M, Identity):

@@ -40,7 +40,7 @@ Make = Callable[[Rule, tuple[Any, ...], tuple[Combination, ...], tuple[int, ...]
 
 
 def rewritten(atom: Atom, atoms: Sequence[Atom], make: Make) -> Combination | None:
-    """Return the value of an atom in rewritten form, or None if no identity applies.
+    """Return the value of an atom, rewritten for tighter bounds, or None without an identity.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def is_data(u: Combination) -> bool:
 
 
 def picked(u: Combination, rows: Index, shape: tuple[int, ...]) -> Combination:
-    """Return some entries of a combination.
+    """Return some entries of a combination, as a combination of a given shape.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def _unscaled(atom: Atom, make: Make) -> Combination | None:
 
 
 def _tidied(u: Combination) -> Combination:
-    """Return a combination with `Identity` for identity matrices, and without zero matrices."""
+    """Return a combination with `Identity` for identity matrices, and no zero matrices."""
     G, terms = (
         tuple((k, tidy(M)) for k, M in pairs if csr(M).count_nonzero()) for pairs in (u.G, u.terms)
     )
@@ -159,7 +159,7 @@ def _product(atom: Atom, atoms: Sequence[Atom], make: Make) -> Combination | Non
 def _scaled_rows(
     u: Combination, atoms: Sequence[Atom], rows: int, columns: int
 ) -> tuple[Rule, Combination, Combination | None] | None:
-    """Return rule, y and X if a combination is ``cp.multiply(y[:, None], X)``, else None."""
+    """Return the product's rule, y and X if u is ``cp.multiply(y[:, None], X)``, else None."""
     if u.F is not None or u.G or has_entries(u.h) or len(u.terms) != 1:
         return None
     ((j, M),) = u.terms
@@ -203,7 +203,10 @@ def _column(u: Combination, rows: int, columns: int) -> Combination | None:
 def _diagonal(
     left: Combination, right: Combination, rows: int
 ) -> tuple[Rule, Combination, None] | None:
-    """Return rule and diagonal d for a product with a private diagonal matrix, or None."""
+    """Return a rule and the diagonal d for a product with a private diagonal matrix, or None.
+
+    The rule multiplies d with the other factor, entry by entry.
+    """
     if not is_data(left) or rows < 2 or left.shape != (rows, rows):
         return None
     if any(isinstance(G, Identity) for _, G in left.G):
@@ -270,7 +273,10 @@ def _split(atom: Atom, rows: int, inner: int, make: Make) -> Combination | None:
 
 
 def _few(atom: Atom, make: Make) -> Combination | None:
-    """Return a reduction of one or two entries as an entrywise atom, or None."""
+    """Return a reduction of one or two entries as an entrywise atom, or None.
+
+    `make` builds the atom's value from its rule, data, arguments and shape.
+    """
     (u,), size = atom.args, int(np.prod(atom.shape))
     count = u.h.size // size if size else 0
     axis = atom.data[-2]
@@ -349,7 +355,7 @@ def tidy(M: Matrix) -> Matrix:
 
 
 def _is_identity(F: Matrix) -> bool:
-    """Return whether products with a matrix change nothing."""
+    """Return whether F is an identity matrix, so products with it change nothing."""
     if not sp.issparse(F) or F.shape[0] != F.shape[1]:
         return False
     rows, diagonal = csr(F), np.arange(F.shape[0])

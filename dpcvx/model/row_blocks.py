@@ -202,7 +202,10 @@ def _in_blocks(rows: RecordRows, clips: Sequence[Clip], whole: Order, limit: Lim
 
 
 def _weights(block: _Block, whole: Order) -> list[tuple[int, Array | None]]:
-    """Return the initial cotangents of the atoms that the block's part of the order evaluates."""
+    """Return the initial cotangents of the atoms that this block of records evaluates.
+
+    `whole` is the order of evaluation without blocks.
+    """
     weights: list[tuple[int, Array | None]] = []
     for j, mode in _by_row(block.rows).items():
         g = whole.weights[j]

@@ -202,7 +202,7 @@ def mark(source: Sealed, key: bytes) -> bytes:
 
 
 def marked(source: Sealed) -> bytes:
-    """Return the digest of the values at their last reading; see `mark`."""
+    """Return the digest of sealed values at their last reading, as in `mark`."""
     return source._mark
 
 
@@ -235,7 +235,10 @@ def has_changed(source: Sealed, spec: PrivateSpec) -> bool:
 
 
 def _referred(held: object) -> Callable[[], object] | None:
-    """Return a function that returns the original of copied data, or None once it is deleted."""
+    """Return a function that returns the original of the copied data `held`.
+
+    Once the original is deleted, the function returns None.
+    """
     if isinstance(held, Sealed):
         return _referred(held._held)
     if held is None or callable(held):

@@ -47,7 +47,7 @@ class View:
         self.shape, self._reversed = shape, shape[::-1]
 
     def __call__(self, v: Array) -> Array:
-        """Return the array of shape (..., *shape) whose entries lie column by column in v."""
+        """Return the entries of v, column by column, as an array of shape (..., *shape)."""
         if v.ndim == 1:
             return v.reshape(self._reversed).T
         return _reversed(v.reshape(*v.shape[:-1], *self._reversed), len(self.shape))
@@ -97,7 +97,7 @@ def times(M: Matrix | Diagonal | sp.csc_array, v: Array) -> Array:
 
 
 def swapped(M: Any) -> Any:
-    """Return the transposes of matrices along the last two axes."""
+    """Return the matrices in M transposed; a matrix takes the last two axes of M."""
     return M.T if M.ndim == 2 else M.swapaxes(-1, -2)
 
 
@@ -188,7 +188,7 @@ class SparseMatrices(BehindTheDoor):
 
     @classmethod
     def of(cls, parts: Sequence[Data], shape: tuple[int, ...]) -> SparseMatrices:
-        """Return the matrices of all agents, given each agent's data, at least one sparse."""
+        """Return the matrices of several agents from each agent's data, at least one sparse."""
         rows, columns = shape
         sparse = np.array([sp.issparse(part) for part in parts])
         blocks = sp.block_diag([part for part in parts if sp.issparse(part)], format="csr")
@@ -202,7 +202,7 @@ class SparseMatrices(BehindTheDoor):
         return self._sparse.size, *self._shape
 
     def swapaxes(self, first: int, second: int) -> SparseMatrices:
-        """Return the transposes of all matrices: the last two axes change places."""
+        """Return the transposes of all agents' matrices: the last two axes change places."""
         if {first, second} != {-1, -2}:
             raise package_fault("Only the last two axes of sparse matrices change places.")
         dense = self._dense.swapaxes(-1, -2)

@@ -1,1 +1,1 @@
-"""Sensitivity of released values to one change in private data."""
+"""Sensitivity of released values to one change of the private data."""

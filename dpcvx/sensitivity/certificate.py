@@ -50,7 +50,7 @@ _LADDER = np.array(
 
 @dataclass(frozen=True, eq=False)
 class Sensitivity:
-    """Sensitivity of one agent's gradient, which bounds its change between neighboring data.
+    """Sensitivity of one agent's gradient: a bound of its change between neighboring data.
 
     Attributes
     ----------
@@ -305,7 +305,8 @@ class Sensitivity:
     ) -> Bound:
         """Return the sensitivity over all single changes of the data.
 
-        `jacobians` are the Jacobians of all linear terms, one per private parameter.
+        `jacobians` are the Jacobians of all linear terms, one per private parameter, and `where` is
+        the extent of the point.
         """
         worst = Bound(0.0, True)
         for spec, J in zip(self.private, jacobians, strict=True):
@@ -390,7 +391,8 @@ class Sensitivity:
     ) -> dict[str, Bound]:
         """Return, by label of records, a bound of the gradient's change if one record changes.
 
-        If one change moves all records of a person, the bound is for a person.
+        If one change moves all records of a person, the bound is for a person. `jacobians` belong
+        to the linear terms, and `where` is the extent of the point.
         """
         total: dict[str, Array] = {}
         parts: dict[str, list[Sparse]] = {}
@@ -446,7 +448,7 @@ class Sensitivity:
         scale: Array | None = None,
         where: Extent | None = None,
     ) -> Array:
-        """Return, per record, a bound of the gradient's change if this record changes.
+        """Return, for each record, a bound of the gradient's change if this record changes.
 
         Parameters
         ----------

@@ -128,7 +128,8 @@ class EntrywiseMean:
 def _laplace(away: Array, spread: Array, deviation: float) -> Array:
     """Return posterior means for Laplace noise and prior mean 0.
 
-    `away` are released values minus their prior means.
+    `away` are released values minus their prior means, `spread` are prior standard deviations, and
+    `deviation` is the noise's.
     """
     scale = deviation / math.sqrt(2)
     spread = np.minimum(spread, _VAGUE * deviation)

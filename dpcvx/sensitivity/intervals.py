@@ -67,7 +67,7 @@ def groups_of(atom: Atom, size: int) -> Index | None:
 
 
 def read_by(form: NormalForm, terms: Sequence[Term]) -> set[int]:
-    """Return the indices of the atoms of some terms, and of all atoms that these depend on."""
+    """Return the indices of the atoms in some terms, and of all atoms that they depend on."""
     index = {id(atom): j for j, atom in enumerate(form.atoms)}
     readers: set[int] = set()
     left = [index[id(term.atom)] for term in terms]
@@ -103,7 +103,7 @@ class Range:
 
     @property
     def size(self) -> Array:
-        """Largest magnitude in each interval."""
+        """Largest magnitude of each entry over its interval."""
         return np.maximum(np.abs(self.lo), np.abs(self.hi))
 
 

@@ -42,12 +42,12 @@ class Facts(Protocol):
 
     @property
     def form(self) -> NormalForm:
-        """Objective of the agent, without data."""
+        """Normal form of the agent's objective, without data."""
         ...
 
     @property
     def sensitivity(self) -> Sensitivity | None:
-        """Sensitivity of the gradient; None if it is not needed, such as without private data."""
+        """Sensitivity of the gradient; None if no query needs it, such as without private data."""
         ...
 
     @property
@@ -71,11 +71,11 @@ class Facts(Protocol):
         ...
 
     def projector(self) -> Projector:
-        """Return a new projector onto the agent's set, since solvers keep state between calls."""
+        """Return a new projector onto the feasible set, since solvers keep state between calls."""
         ...
 
     def proximal(self) -> Projector:
-        """Return a new projector onto the agent's set that also minimizes the proximal terms."""
+        """Return a new projector onto the feasible set that also minimizes the proximal terms."""
         ...
 
 

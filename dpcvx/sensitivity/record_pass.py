@@ -52,7 +52,7 @@ Index = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class ContributionSizes:
-    """Bounds of the records' contributions to some entries of the gradient.
+    """Bounds of records' contributions to some entries of the gradient.
 
     `columns` marks these entries, and `size` bounds the norm of each record's contribution. `apart`
     bounds the norm of the difference if another admissible record replaces it at one x. `signed`
@@ -149,7 +149,7 @@ def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | Non
 
 
 def total(a: Range, b: Range, atom: Atom, count: int) -> Range:
-    """Return the range of the sum of two cotangents a and b of one atom."""
+    """Return the range of the sum of two cotangents a and b of one atom, for `count` records."""
     owner = one_record(joined(a.owner, b.owner), atom)
     of_a, of_b = (norms_of(g, owner, count) for g in (a, b))
     opposite = ((a.lo >= 0).all() and (b.hi <= 0).all()) or (

@@ -157,8 +157,8 @@ class Ranges:
         """Return a bound of ``|d L_i z + f x|`` by the joint norm of (z, x), or None.
 
         L_i is record i, and d, f are public numbers. A record and public numbers next to it, such
-        as the 1 of an intercept, are one row ``(d L_i, f)`` of length ``sqrt(d**2 |L_i|**2 +
-        |f|**2)`` if z and x share no entry.
+        as the 1 of an intercept, are one row ``(d L_i, f)`` of length
+        ``sqrt(d**2 |L_i|**2 + |f|**2)`` if z and x share no entry.
         """
         if u.F is None or len(u.terms) != 1:
             return None
@@ -315,8 +315,8 @@ class Ranges:
     ) -> tuple[Array, Array]:
         """Return the intervals [lo, hi] of a product of records and variables, narrowed.
 
-        Signs and bounds of the data narrow them. Entry (i, c) of ``L (F x + h)`` is ``(L_i F_c) x +
-        L_i h_c``, for intervals of record ``L_i``.
+        Signs and bounds of the data narrow them. Entry (i, c) of ``L (F x + h)`` is
+        ``(L_i F_c) x + L_i h_c``, for intervals of record ``L_i``.
         """
         (m, k), (_, n) = shape_of(left, 0), shape_of(right, 1)
         assert right.F is not None

@@ -148,7 +148,7 @@ class Lines:
 
 
 def _summing(ends: Index) -> Callable[[Array], Array]:
-    """Return a function that sums values row by row, given the ends of the rows."""
+    """Return a function that sums stored values by row, given where each row ends."""
     starts, ones = ends - ends[0], np.ones(1)
     columns = np.zeros(starts[-1], dtype=ends.dtype)
     shape = (ends.size - 1, 1)
@@ -376,7 +376,9 @@ class Contributions:
 
     @cached_property
     def blocks(self) -> tuple[Contributions, ...]:
-        """Contributions of consecutive records in blocks that fit the cache; empty for few records.
+        """Contributions of blocks of consecutive records that fit the cache.
+
+        The result is empty for few records.
 
         No record's contribution depends on other records.
         """
@@ -443,7 +445,7 @@ class Contributions:
 
 
 def largest_of(values: Array) -> float:
-    """Return the maximum; infinity if one of the values is NaN."""
+    """Return the maximum of an array; infinity if one of its values is NaN."""
     return math.inf if np.isnan(values).any() else float(np.max(values))
 
 

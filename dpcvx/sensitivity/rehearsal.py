@@ -185,7 +185,7 @@ def _origin(form: NormalForm, sensitivity: Sensitivity) -> list[Array]:
 
 
 def _least(spec: PrivateSpec) -> Array:
-    """Return the admissible records closest to zeros."""
+    """Return the admissible data of one private object that are closest to zeros."""
     least = 0.0 if spec.bounds is None else float(np.clip(0.0, *spec.interval))
     return np.full(spec.size, least) if least else zeros(spec.size)
 

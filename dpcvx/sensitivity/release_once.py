@@ -117,7 +117,7 @@ class Publication:
 
     @cached_property
     def _unit_covariance(self) -> sp.csr_array | None:
-        """Value of `slope_covariance` for noise of variance 1; plans scale it many times."""
+        """Covariance of `slope_covariance` for noise of variance 1; plans scale it many times."""
         back, left = self.back, self._left
         if back is None:
             return None
@@ -271,7 +271,10 @@ class Publication:
         return f"one change moves {what} by at most {at_most(most)} in l{p}{unit}"
 
     def noise(self, scale: float, measure: str = "scale") -> str:
-        """Return text on the noise of the statistic; `measure` names what `scale` measures."""
+        """Return text on the noise of the released statistic.
+
+        `measure` names the quantity that `scale` measures, such as a standard deviation.
+        """
         if self.kind == "slope":
             sizes = _range(scale / self.weights)
             return f"{measure} {sizes} per component of the linear coefficient J d"
@@ -307,7 +310,7 @@ Statistic = Publication | Moments
 
 @dataclass(frozen=True, eq=False)
 class Once:
-    """Description of the statistic that an agent releases once, as a request names it.
+    """Description of a statistic that an agent releases once, in the form of a request.
 
     Attributes
     ----------
@@ -476,7 +479,7 @@ def _with_sum(weights: Array, value: float, lower: Array, upper: Array) -> Array
 
 
 def left_inverse(matrix: Array) -> Array:
-    """Return the pseudoinverse of a matrix of full column rank, with columns of any scale.
+    """Return the pseudoinverse of a matrix of full column rank, accurate for any column scales.
 
     Without scaling, a pseudoinverse drops columns that are small next to others.
 

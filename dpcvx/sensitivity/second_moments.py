@@ -261,7 +261,7 @@ class Reading:
 
 
 def reading(form: NormalForm) -> Reading | None:
-    """Return the `Reading` of an objective that needs second moments of records only, or None."""
+    """Return how an objective reads records, if it needs only their second moments; else None."""
     matching_terms = [term for term in terms(form) if all(form.reach(term.atom))]
     if len(matching_terms) != 1 or not all(isinstance(s.adjacency, Rows) for s in form.private):
         return None
@@ -298,7 +298,7 @@ class Scaled:
         return self.order * (self.order + 1) // 2
 
     def moved(self, private: Sequence[PrivateSpec]) -> float:
-        """Return the l2 sensitivity of the agent's term of the sum to one change of records."""
+        """Return the l2 sensitivity of the agent's scaled moments to one change of its records."""
         if not private:
             return 0.0
         pairs = zip(radii_of(private), self.units, strict=True)

@@ -204,7 +204,7 @@ def varying_shift(
 ) -> Shift:
     """Return the change of gradients that move by a vector e that depends on the point.
 
-    See `Shift` and the module for `turn` (L) and `changes` (N).
+    The module defines L, here `turn`, and N, here `changes`; `smoothness` is M.
     """
     M = smoothness * SLACK
     turn = min(turn * SLACK, 2 * M)
@@ -213,7 +213,9 @@ def varying_shift(
 
 @dataclass(frozen=True, eq=False)
 class LinearCombination:
-    """``center + sum of a_j u_j + sum of b_j gradient(u_j)`` for stored vectors u_j.
+    """Linear combination of stored vectors u_j and of gradients at them.
+
+    It is ``center + sum of a_j u_j + sum of b_j gradient(u_j)``.
 
     Attributes
     ----------

@@ -87,7 +87,7 @@ class Entrywise(Rule):
         return np.min(ends, axis=0), np.max(ends, axis=0)
 
     def has_edge(self, data: Static) -> bool:
-        """Return whether the atom's domain has a lower end."""
+        """Return whether the atom's domain has a lower end, such as 0 for the logarithm."""
         return self.domain > -math.inf
 
     def beyond_dcp(self, moving: Sequence[bool]) -> bool:

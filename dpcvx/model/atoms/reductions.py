@@ -72,7 +72,7 @@ class Reduction(Rule):
         return Fitted(lambda v, d: reduced.flat(self.forward(v, d)), backward, over, views)
 
     def by_row(self, data: Static, shapes: Shapes, shape: Shape) -> bool:
-        """Return whether the atom reduces each row of a matrix."""
+        """Return whether the atom reduces each row of a matrix to one value."""
         along = self.rows == "line" and len(shapes) == 1 and len(shapes[0]) == 2
         return along and data[-2] in (1, -1, (1,), (-1,))
 
@@ -82,7 +82,10 @@ def _axes(axis: Any, dimensions: int) -> list[int]:
 
 
 def _first(hit: NDArray[np.bool_], axis: int | tuple[int, ...]) -> NDArray[np.bool_]:
-    """Keep only the first True along the given axes, counted column-major."""
+    """Return the flags `hit` with only the first True along the given axes.
+
+    Entries are counted column by column.
+    """
     if isinstance(axis, int):
         return hit & (np.cumsum(hit, axis=axis) == 1)
     ends = range(-1, -len(axis) - 1, -1)

@@ -186,7 +186,7 @@ def _divided(node: Any) -> cp.Expression | None:
 
 
 def _magnitudes(node: Any) -> cp.Expression | None:
-    """Rewrite ``cp.norm1`` of a reshaped expression without the reshape."""
+    """Rewrite ``cp.norm1`` of a reshaped expression as ``cp.norm1`` of the expression."""
     (u,) = node.args
     same = node.axis is not None or node.keepdims or _entries(u) is u
     return None if same else cp.norm1(_entries(u))
@@ -253,7 +253,7 @@ def adds(expr: Any) -> bool:
 
 
 def scales(expr: Any) -> bool:
-    """Return whether an expression is linear in an argument if the others are constant."""
+    """Return whether an expression is linear in one argument if all others are constant."""
     rule = class_rule(expr)
     return rule is not None and bool(rule.linear_in)
 
@@ -355,7 +355,7 @@ def terms(expr: Any, fixed: Callable[[cp.Expression], bool]) -> list[cp.Expressi
 
 
 def broadcasts(node: Any) -> bool:
-    """Return whether cvxpy enlarges the terms of an expression or a constraint to one shape."""
+    """Return whether cvxpy broadcasts the terms of an expression or constraint to one shape."""
     return _is_kind(node, *_BY_ENTRY)
 
 

@@ -88,7 +88,7 @@ class DataCurvature(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return the noise of the run's gradient queries; this query has none."""
+        """Return the noise of the run's gradient queries; this query adds no noise."""
         return Gradient.noise(facts, norm, times, scale)
 
     def size(self, n: int) -> int:

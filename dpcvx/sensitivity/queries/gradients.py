@@ -118,7 +118,7 @@ class Summand(Gradient):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return scale and text of the noise that each agent adds, equal at all points."""
+        """Return scale and text of the noise that each agent adds to its summand."""
         part = scale(gradient_level(facts, norm))
         return part, f"scale {at_least(part)} per component of the gradient"
 

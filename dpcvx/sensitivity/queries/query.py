@@ -72,7 +72,7 @@ class Query(abc.ABC):
 
     @classmethod
     def check(cls, facts: Facts) -> None:
-        """Refuse an agent without a known bound; by default every agent is accepted.
+        """Refuse an agent whose answer has no known sensitivity; by default all are accepted.
 
         Raises
         ------
@@ -162,7 +162,7 @@ class Query(abc.ABC):
         return None
 
     def scale(self, public_state: Known | None) -> Array | None:
-        """Return the public weights of the answer's components, for the noise; None for ones."""
+        """Return public weights of the answer's components for the noise; None for ones."""
         return None
 
     @abc.abstractmethod
@@ -170,7 +170,7 @@ class Query(abc.ABC):
         """Return the exact answer within the trust boundary; no part of it may be stored."""
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
-        """Return the agent's result from the released values.
+        """Return the query's result for the agent, computed from the released values.
 
         Parameters
         ----------
@@ -182,7 +182,7 @@ class Query(abc.ABC):
         return left
 
     def hidden(self) -> Query:
-        """Return the query for a run that releases the last iterate alone.
+        """Return the query for a run that releases only its last iterate.
 
         Raises
         ------
@@ -232,7 +232,7 @@ def rounding_floors(points: Array) -> Array:
 
 
 def gradient_level(facts: Facts, norm: int) -> float:
-    """Return the gradient's sensitivity at all points of the agent's set."""
+    """Return the gradient's sensitivity over the agent's set, in the mechanism's norm."""
     return 0.0 if facts.sensitivity is None else facts.sensitivity.bound(norm).value
 
 

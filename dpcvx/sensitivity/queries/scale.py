@@ -22,7 +22,7 @@ Index = NDArray[np.intp]
 
 
 class OfRecords(Query):
-    """Abstract query for sums over records whose contributions are clipped."""
+    """Abstract query for a sum over records whose terms are clipped to a limit."""
 
     once = (
         "release='once' cannot be combined with scale=. Drop release=, or write "
@@ -101,7 +101,7 @@ class RecordsAbove(OfRecords):
 
 @dataclass(frozen=True, eq=False)
 class CurvatureSums(OfRecords):
-    """Query for trace and largest eigenvalue of the sum of records' second derivatives at x.
+    """Query for trace and largest eigenvalue of the sum of records' Hessians at x.
 
     Each second derivative is scaled down to a trace of at most `limit`. Both numbers are divided by
     the limit and multiplied by `unit`; see `dpcvx.model.record_curvature` for their sensitivity.
@@ -129,9 +129,10 @@ class CurvatureSums(OfRecords):
 
 @dataclass(frozen=True, eq=False)
 class LearnedGradient(OfRecords):
-    """Query for the gradient at x, clipped to a learned multiple of the agent's clip.
+    """Query for the gradient at x, with records clipped to a multiple of the agent's clip.
 
-    The gradient is divided by that multiple. One more entry is the number of clipped records.
+    The run learned this multiple from earlier releases, and the gradient is divided by it. One more
+    entry is the number of clipped records.
     """
 
     x: Array  # shape (n,); public point

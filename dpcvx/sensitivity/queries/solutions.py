@@ -135,7 +135,7 @@ class PerturbedMinimizer(Query):
                 )
 
     def bound(self, public_state: Known) -> float:
-        """Return twice the largest distance of the search's result from the exact minimizer."""
+        """Return twice the largest distance of the search's result from the minimizer."""
         if public_state.change == 0:
             return 0.0
         term = public_state.linear
@@ -218,7 +218,10 @@ def _scores(facts: Facts) -> int | None:
 
 @dataclass(frozen=True)
 class PerturbationBounds:
-    """Constants of one agent for the theorem of `dpcvx.privacy.linear_term`."""
+    """Constants of one agent's objective for the theorem on objective perturbation.
+
+    See `dpcvx.privacy.linear_term`.
+    """
 
     size: int  # number of entries of its vector
     sensitivities: tuple[float, float]  # L, the gradient's sensitivity in l1 and in l2
@@ -291,11 +294,11 @@ def _magnitudes(facts: Facts) -> Magnitudes:
 class LocalSolution(Query):
     r"""Query for the local step ``x+ = argmin_{x in W} <g, x> + 1/2 ||x - center||_D^2``.
 
-    W is the agent's feasible set, and g is the exact gradient at x. The noise is added to ``sqrt(D)
-    x+``: projections are nonexpansive in the D-norm, so this vector moves by at most ``||D^(-1/2)
-    (g - g')||_2`` between neighbors (and by the l1 analogue if W is a product of intervals). If W
-    has no closed form, a fixed number of steps replaces the projection. They move by at most 3 %
-    more, however close to the projection they end, and no solver is called.
+    W is the agent's feasible set, and g is the exact gradient at x. The noise is added to
+    ``sqrt(D) x+``: projections are nonexpansive in the D-norm, so this vector moves by at most
+    ``||D^(-1/2) (g - g')||_2`` between neighbors (and by the l1 analogue if W is a product of
+    intervals). If W has no closed form, a fixed number of steps replaces the projection. They move
+    by at most 3 % more, however close to the projection they end, and no solver is called.
 
     With an asserted sensitivity the solver is called. If it finds no point, the anchor replaces its
     result, and no observer sees that.
@@ -354,7 +357,7 @@ class LocalSolution(Query):
 
     @classmethod
     def claims(cls, facts: Facts) -> tuple[str, ...]:
-        """Return the assumptions of an asserted sensitivity: its truth, and accurate solvers."""
+        """Return assumptions of an asserted sensitivity: it is true, and solvers are accurate."""
         return () if facts.claimed is None else (CLAIMED, STATED_ACCURACY)
 
     def bound(self, public_state: Known) -> float:
@@ -373,7 +376,7 @@ class LocalSolution(Query):
         return public_state.spread(self.x.size) * (step.projector.stretch * l2 + rounding)
 
     def matters(self, public_state: Known) -> bool:
-        """Return whether data matter to the gradient at x, even by less than a float can hold."""
+        """Return whether the gradient at x depends on data, even by less than a float can hold."""
         return public_state.matters(self.x)
 
     def floor(self, public_state: Known) -> float:

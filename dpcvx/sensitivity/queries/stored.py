@@ -21,7 +21,7 @@ BENT = "The smoothness that the user asserted is true: nothing in the package pr
 
 
 class _OfStored(Query):
-    """Abstract query about a vector that the agent stored."""
+    """Abstract query about an unreleased vector that the agent stored."""
 
     smooth = True
 
