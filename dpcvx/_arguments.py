@@ -179,7 +179,7 @@ class Kind:
         return replace(self, words=f"{self.words}: {reason}")
 
     def otherwise(self, remedy: str) -> Kind:
-        """Return the kind with an alternative appended to its text."""
+        """Return the kind with an alternative, such as other code, appended to its text."""
         return replace(self, words=f"{self.words}, {remedy}")
 
 

@@ -252,7 +252,7 @@ def require_one_import(things: Iterable[object]) -> None:
 
 
 def _imported_again(thing: Callable[..., Any], given: Iterable[object]) -> bool:
-    """Return whether a function or an argument belongs to an earlier import of the package."""
+    """Return whether a function `thing` or an argument is from an earlier import of dpcvx."""
     is_method = next(iter(inspect.signature(thing).parameters), "") == "self"
     scope = getattr(thing, "__globals__", {}).values()
     return any(isinstance(value, type) and _is_old(value) for value in scope) or any(

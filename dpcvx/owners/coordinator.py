@@ -414,7 +414,7 @@ class _Run:
         ]
 
     def _filled(self, by_agent: Mapping[str, Answer]) -> dict[str, Answer]:
-        """Return the answers of all agents, with estimates for the missing ones.
+        """Return all agents' current iterates, with estimates for missing answers.
 
         A component of a missing answer is the mean of the other agents' copies. If no other agent
         holds it, it is taken from the agent's last answer in the log, or else from the public
@@ -505,7 +505,7 @@ class _Run:
         }
 
     def _back(self, name: str, frame: bytes) -> bytes:
-        """Return a disconnected owner's answer, after it reconnects and answers missed frames."""
+        """Return a disconnected owner's answer, after it reconnects and answers missed requests."""
         assert self.hub is not None
         while True:
             self.hub.again(name)
@@ -541,7 +541,7 @@ class _Run:
             self._same(name, said, replies)
 
     def _same(self, name: str, said: bytes, replies: Mapping[str, messages.AgentReply]) -> None:
-        """Refuse an owner whose repeated reply differs: honest owners repeat it bit for bit."""
+        """Refuse an owner whose repeated reply `said` differs: honest owners repeat it exactly."""
         again = self._expected({name: said}, messages.AgentReply)[name]
         if wire.digest(again) != wire.digest(replies[name]):
             raise refused("changed", f"agent '{name}'")
@@ -612,7 +612,7 @@ def _spread(answer: Answer, local: LocalProgram) -> Answer:
 
 
 def _with(account: Account, told: messages.FinalAccount) -> Account:
-    """Add the entries that an owner reported to its account, and return the account."""
+    """Add the releases that an owner reported to its account, and return the account."""
     for entry in told.entries:
         account.recall(entry)
     return account

@@ -116,7 +116,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _places(path: Path, first: bytes, columns: Sequence[str]) -> list[int]:
-    """Return the position in `columns` of each column of the file; refuse another header."""
+    """Return each file column's position in `columns`; refuse another header line `first`."""
     try:
         names = [name.strip() for name in next(csv.reader([first.decode().strip()]), [])]
     except (UnicodeDecodeError, csv.Error):
@@ -138,7 +138,7 @@ def _places(path: Path, first: bytes, columns: Sequence[str]) -> list[int]:
 
 
 def _first_fault(path: Path, raw: bytes, width: int, headed: bool) -> FileError:
-    """Return an error on the first cell that is no number, or the first line of another width."""
+    """Return an error on the first cell without a number, or line without `width` cells."""
     first = 2 if headed else 1
     for number, line in enumerate(raw.split(b"\n"), first):
         where = f"'{path.name}', line {number}"

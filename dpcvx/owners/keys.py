@@ -576,7 +576,7 @@ def _to_make(name: str) -> str:
 
 
 def _new(path: Path, content: bytes, *, secret: bool = False, replace: bool = False) -> Path:
-    """Write a new file, or replace an existing one atomically; return its path."""
+    """Write a new file (`secret`: for its user alone), or replace one; return its path."""
     mode, draft = 0o600 if secret else 0o644, path
     if replace:
         draft = path.with_name(f"{path.name}.new")
@@ -606,7 +606,7 @@ def _read(path: Path) -> bytes:
 
 
 def _parsed(path: Path, parse: Callable[[bytes], Any], what: str) -> Any:
-    """Parse a file; if this fails, refuse it with the kind of content that the file names."""
+    """Parse a file; if it is no `what`, refuse it with the kind of content that it names."""
     raw = _read(path)
     try:
         return parse(raw)

@@ -221,7 +221,7 @@ class SocketHub:
         return await self._asked(name, socket, frame)
 
     async def _last(self, name: str, frame: bytes, until: float) -> bytes | Gone:
-        """Return an owner's answer to its last frame, also after a reconnection, or `Gone`."""
+        """Return an owner's answer to its last frame before time `until`, or `Gone`."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 while self._loop.time() < until:
@@ -310,7 +310,7 @@ class SocketHub:
     async def _turned_away(
         self, socket: ServerConnection, name: str, code: str, named: str
     ) -> None:
-        """Close a connection with the code of a reason, which both sides report."""
+        """Close a connection of `name` with the code of a reason, which both sides report."""
         why = {
             "name": "a stranger to this run: no agent of that name",
             "version": f"it uses {_short(named)}, and this side {NAMED}",

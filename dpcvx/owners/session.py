@@ -202,7 +202,7 @@ class Session:
                 self._audit.add("connected", self._audit.now(), **facts)
 
     def _audit_request(self, said: object) -> None:
-        """Write a request to the audit log, before anything is computed for it."""
+        """Write a coordinator's request to the audit log, before any computation for it."""
         if self._audit is None or not self._arrived:
             return
         if not self._opened:
@@ -408,7 +408,7 @@ class Session:
         return frame
 
     def _finished(self, agreed: Agreement) -> bytes:
-        """Return the answer to a repeated offer of a run that has ended here; empty for others."""
+        """Return the answer to a repeated offer of a run that has ended here; else b''."""
         ending = self._kept.ending()
         this = (agreed.offer.run, agreed.part.fingerprint)
         if ending is None or (ending.end.run, ending.fingerprint) != this:

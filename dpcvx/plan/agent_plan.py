@@ -180,7 +180,7 @@ def sensitivities(program: Program, *, every: bool = True) -> dict[str, Sensitiv
 def _by_name(
     program: Program, derived: Iterable[Sensitivity | None]
 ) -> dict[str, Sensitivity | None]:
-    """Return sensitivities by the names of the agents, with the names of their private data."""
+    """Return the derived sensitivities by agents' names, with the names of private objects."""
     pairs = zip(program.agents, derived, strict=True)
     return {local.name: given and given.renamed(local.form) for local, given in pairs}
 

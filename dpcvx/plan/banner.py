@@ -75,7 +75,7 @@ def banner(
 
 
 def derivation(plan: Terms) -> str:
-    """Return a text on the derivation: why the move of released values has a bound."""
+    """Return a text on the derivation: why the change of released values has a bound."""
     versions = f"cvxpy {version('cvxpy')}, clarabel {version('clarabel')}"
     return "\n".join(
         [
@@ -155,7 +155,7 @@ def _entries(count: int, which: str) -> str:
 
 
 def _protected(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
-    """Return a text on the agent's noise, and the sensitivity that determines its scale."""
+    """Return a text on an agent's noise, and the sensitivity that determines its scale."""
     entry = entries.get(agent.name)
     if agent.sensitivity is None or entry is None:
         return "no private data"
@@ -182,7 +182,7 @@ def own_rows(problem: Declaration) -> list[str]:
 
 
 def _delta_rows(plan: Terms) -> list[str]:
-    """Return a remark if delta is large, relative to one over the number of records if any."""
+    """Return a remark if delta is large, compared with 1 / (number of records) if any."""
     records = [
         (spec.shape[0], spec.name)
         for agent in plan.agents
@@ -237,7 +237,7 @@ def _sensitivity_rows(plan: Terms) -> list[str]:
 
 
 def _bounded(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
-    """Return the bounds of private objects' influence, and the sensitivity of the release."""
+    """Return a text on bounds of private objects' influence, and the release's sensitivity."""
     if agent.sensitivity is None:
         return "no private data"
     entry = entries[agent.name]

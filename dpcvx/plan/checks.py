@@ -86,14 +86,14 @@ def check_request(request: Request) -> None:
 
 
 def check_once(release: str, needs: Requirements) -> None:
-    """Refuse queries that have no use if the data are released once, before the first round."""
+    """Refuse a method whose queries have no use if data are released once, before round 1."""
     idle = next((query.once for query in needs.queries if query.once), "")
     if release == "once" and idle:
         raise ModelError(idle)
 
 
 def check_expected(expected: Expectations, noisy: bool, once: bool) -> None:
-    """Refuse priors that a plan cannot use."""
+    """Refuse priors if the plan has no noise, or adds noise in each step."""
     if not expected or once:
         return
     if not noisy:
@@ -140,12 +140,12 @@ def _adds_noise(mechanism: Mechanisms) -> bool:
 
 
 def _number(value: object) -> str:
-    """Return a number as code, and ``{...}`` for a mapping."""
+    """Return a number as code; for a mapping, return ``{...}``."""
     return "{...}" if isinstance(value, Mapping) else show(value)
 
 
 def check_switched_off(problem: Declaration, request: Request, noisy: bool) -> None:
-    """Refuse a budget together with mechanism=None."""
+    """Refuse a budget together with mechanism=None, which switches noise off."""
     private = any(agent.private for agent in problem.agents)
     budget = request.epsilon is not None or request.delta is not None
     if private and not noisy and budget:
@@ -284,7 +284,7 @@ def _for_other_losses(algorithm: Algorithm[Any, Any], agent: AgentPlan, squares:
 
 
 def check_decay(asked: Noises, algorithm: Algorithm[Any, Any]) -> None:
-    """Refuse decaying noise if only one agent computes per round."""
+    """Refuse noise with ``decay=`` if only one agent computes per round."""
     fading = any(noise is not None and noise.mechanism.decay < 1 for noise in asked.values())
     if fading and algorithm.requirements.in_turn:
         raise ModelError(
@@ -295,7 +295,7 @@ def check_decay(asked: Noises, algorithm: Algorithm[Any, Any]) -> None:
 
 
 def check_long(rounds: int, weights: int) -> None:
-    """Refuse more releases with different noise than can be accounted for one by one."""
+    """Refuse more releases of different noise, `weights` per round, than can be accounted for."""
     if rounds * weights > _LISTED:
         raise PrivacyError(
             f"rounds={rounds} is too many for noise that differs from release to release, as with "

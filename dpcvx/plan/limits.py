@@ -459,7 +459,10 @@ class _Image:
     semidefinite: bool
 
     def quantile(self, norm: int, alpha: float) -> float:
-        """Return a margin that the noise in the part exceeds with probability at most `alpha`."""
+        """Return a margin that the noise in the part exceeds with probability at most `alpha`.
+
+        `norm` is the kind of noise: 1 for Laplace, 2 for normal, 0 for none.
+        """
         if norm == 0:
             return 0.0
         if self.semidefinite:

@@ -221,7 +221,7 @@ def _of_agent(agent: AgentPlan, count: int, once: bool, differs: bool) -> AgentG
 
 
 def _noise(calibrated: Calibrated, agent: AgentPlan, bound: float) -> tuple[float, str]:
-    """Return an agent's noise scale, infinite if it differs between steps, and text on it."""
+    """Return an agent's noise scale, infinite if it differs between releases, and its text."""
     times, n = f"scale {at_least(calibrated.multiplier)} times", agent.program.n
     published = agent.publication
     if published is not None:

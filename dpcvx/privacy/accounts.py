@@ -321,7 +321,7 @@ class Account:
         return replace(self, entries=self.entries.copy())
 
     def equals(self, other: Account) -> bool:
-        """Return whether two accounts are equal apart from their agent and adjacency."""
+        """Return whether this and another account are equal apart from agent and adjacency."""
         return _held(self) == _held(other)
 
     def catch_up(self, later: Account) -> None:

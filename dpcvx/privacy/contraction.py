@@ -366,7 +366,7 @@ def prove(certificate: Certificate, iteration: Iteration) -> Proved:
 
 
 def _smallest(chains: list[Array]) -> Array:
-    """Return, for each number of rounds, the smallest of several bounds."""
+    """Return, for each number of rounds, the smallest bound of all `chains`."""
     losses = np.full(max(map(len, chains)), math.inf)
     for values in chains:
         losses[: len(values)] = np.minimum(losses[: len(values)], values)
@@ -374,7 +374,7 @@ def _smallest(chains: list[Array]) -> Array:
 
 
 def _chain(form: Form, W: Array, chain: HiddenRounds) -> Array:
-    """Return the bounds of a turn's loss for increasing numbers of rounds; W is the last form."""
+    """Return bounds of a turn's loss for growing numbers of rounds, from the last form W."""
     _require(
         len(chain.losses) == len(chain.multipliers) + 1 <= MOST_ROUNDS + 1,
         "its numbers of rounds do not fit together",

@@ -239,12 +239,12 @@ class LastIterate:
         return profile(block, change, sigma, users=users, iterations=rounds)
 
     def price(self, multiplier: float, delta: float) -> Price:
-        """Return the epsilon of the user with the largest loss, by the best bound."""
+        """Return the largest epsilon of any user at a noise multiplier, by the best bound."""
         prices = [loss.price(delta) for loss in self.losses(multiplier)]
         return min(prices, key=lambda price: price.epsilon)
 
     def multiplier(self, epsilon: float, delta: float) -> float:
-        """Return the smallest noise multiplier that keeps every user within a budget."""
+        """Return the least noise multiplier that keeps every user within (epsilon, delta)."""
         least = math.inf
         for i, loss in enumerate(self.losses(1.0)):
 
@@ -259,7 +259,7 @@ class LastIterate:
         return least
 
     def stated(self, multiplier: float, delta: float) -> Statement:
-        """Return the privacy loss of a run and its explanation.
+        """Return the privacy loss of a run with this noise multiplier, and its explanation.
 
         Bounds for a fixed order are bounds by Gaussian mechanisms and compose as such. Bounds for
         random orders are known at one delta only, and compose by adding epsilons and deltas.
@@ -312,7 +312,7 @@ class LastIterate:
         return Statement(price, dict(zip(self.users, losses, strict=True)), amplification)
 
     def _in_turn(self, multiplier: float) -> Profile:
-        """Return the loss of every user with equal noise and turns in a fixed order."""
+        """Return every user's privacy loss for this noise and turns in a fixed order instead."""
         users, rounds = len(self.users), self.rounds
         if self.block is not None:
             sigma = multiplier * self.level

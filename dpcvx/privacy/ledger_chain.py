@@ -58,7 +58,10 @@ class Chain:
 
 
 def head(count: int = 0, link: str = _START, torn: bool = False) -> bytes:
-    """Return a ledger file's head for `count` lines; `link` is the hash of the last line."""
+    """Return a ledger file's head for `count` lines; `link` is the hash of the last line.
+
+    `torn` marks that a value was partly written, which no line records yet.
+    """
     marked = {"torn": True} if torn else {}
     text = json.dumps({"format": _FORMAT, "lines": count, "link": link, **marked})
     return text.ljust(WIDTH - 1).encode() + b"\n"
@@ -131,7 +134,7 @@ def _text(line: Mapping[str, Any]) -> str:
 
 
 def _followed(link: str, text: bytes) -> dict[str, Any] | None:
-    """Return the parsed line if it follows a line with the hash `link`, else None."""
+    """Return the line parsed from `text` if it follows a line of hash `link`, else None."""
     try:
         line = json.loads(text)
         following, again = linked(link, {k: v for k, v in line.items() if k != "link"})
@@ -155,7 +158,10 @@ def _group_ends(lines: Sequence[Mapping[str, Any]]) -> tuple[list[int], bool]:
 
 
 def _counted(first: bytes, links: list[str], ends: list[int]) -> tuple[int, bool] | None:
-    """Return a head's line count and torn mark if it fits the lines, else None."""
+    """Return the line count and torn mark in the head `first` if it fits the lines, else None.
+
+    `links` are the hashes of all lines, and `ends` the numbers of lines at ends of groups.
+    """
     if len(first) < WIDTH:
         return None
     heads = {(n, torn): head(n, links[n], torn) for n in ends[-3:] for torn in (False, True)}
@@ -172,7 +178,7 @@ def _counted(first: bytes, links: list[str], ends: list[int]) -> tuple[int, bool
 
 
 def _stated(first: bytes, name: str) -> int:
-    """Return the line count of a head that does not fit the lines; refuse other files."""
+    """Return the line count in a head `first` that does not fit the lines; refuse other files."""
     earlier = False
     try:
         stated = json.loads(first)
@@ -195,7 +201,7 @@ def _stated(first: bytes, name: str) -> int:
 
 
 def _cut_off(tail: bytes, start: int) -> bool:
-    """Return whether a crash can have truncated one group to these bytes.
+    """Return whether a crash can have truncated a group of lines to these bytes at `start`.
 
     A disk that loses power leaves zeros in unwritten sectors; other sectors may hold ends of lines.
     """

@@ -326,7 +326,7 @@ class Journal:
                 self._append(*lines)
 
     def end(self, status: str, rounds: int) -> str:
-        """Record the end of the run.
+        """Record the end of the run, with its status and number of rounds.
 
         Returns
         -------
@@ -493,7 +493,10 @@ def _sync_folder(path: str) -> None:
 
 @contextmanager
 def _in_words(path: Path, done: str) -> Iterator[None]:
-    """Replace errors of the operating system by messages without the user's folder names."""
+    """Replace errors of the operating system by messages without the user's folder names.
+
+    `done` is the failed action, such as "read".
+    """
     try:
         yield
     except OSError as error:

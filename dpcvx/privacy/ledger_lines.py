@@ -34,7 +34,7 @@ TORN: dict[str, Any] = {"data": None, "torn": True}
 def run_line(
     fingerprint: str, seeded: bool, accounts: Iterable[Account], derived: Iterable[float] = ()
 ) -> dict[str, Any]:
-    """Return the line for the start of a run: its fingerprint, derived numbers and budgets."""
+    """Return the line for a run's start: fingerprint, derived numbers, and accounts' budgets."""
     agents = {
         a.agent: {
             "adjacency": dict(a.adjacency),
@@ -49,7 +49,7 @@ def run_line(
 
 
 def charges_line(agents: Sequence[str], entry: Entry) -> dict[str, Any]:
-    """Return the line that charges these agents for identical releases."""
+    """Return the line that charges these agents for identical releases, described by `entry`."""
     # JSON has no infinity, which is the sensitivity of a release without noise.
     bound = entry.sensitivity if math.isfinite(entry.sensitivity) else None
     return {"charges": list(agents), **vars(entry), "sensitivity": bound}
@@ -86,7 +86,7 @@ def _decoded(text: str) -> Array:
 
 
 def end_line(status: str, rounds: int) -> dict[str, Any]:
-    """Return the line for the end of a run."""
+    """Return the line for the end of a run, with its status and number of rounds."""
     return {"end": status, "rounds": rounds}
 
 
@@ -305,16 +305,16 @@ class Notes:
         self._values: dict[tuple[int, int, int], list[tuple[list[str], bytes]]] = {}
 
     def charge(self, agents: list[str], entry: Entry) -> None:
-        """Note a charge; see `Writer.charge`."""
+        """Note a charge of several agents for identical releases; see `Writer.charge`."""
         self._charges.setdefault(entry, []).append(agents)
 
     def release(self, agents: list[str], round_step: tuple[int, int], values: Array) -> None:
-        """Note released values; see `Writer.release`."""
+        """Note one released value of each of these agents; see `Writer.release`."""
         numbers = np.asarray(values, dtype="<f8").tobytes()
         self._values.setdefault((*round_step, values.shape[1]), []).append((agents, numbers))
 
     def add(self, later: Notes) -> None:
-        """Append the notes of another object to these."""
+        """Append the later notes of another object to these."""
         for entry, told in later._charges.items():
             self._charges.setdefault(entry, []).extend(told)
         for key, told in later._values.items():

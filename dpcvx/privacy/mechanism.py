@@ -474,7 +474,7 @@ class Calibrated:
         return grid_for(sensitivity, size, self.mechanism.norm, self.multiplier, floor)
 
     def _noise(self, grid: Grid, size: int, streams: Streams) -> Integers:
-        """Return noise as integers in units of the grid's width; a row per stream.
+        """Return noise for `size` numbers, as integers in grid widths; a row per stream.
 
         With truncated noise, a row with an entry beyond the limit is redrawn until none is beyond
         it.
@@ -500,7 +500,7 @@ class Calibrated:
         return Grid(split.width, rounded, split.scale)
 
     def hidden_grid(self, size: int) -> Grid:
-        """Return the grid for unreleased iterates of a run that is charged as a whole."""
+        """Return the grid for `size` unreleased numbers of a run that is charged as a whole."""
         assert self.level is not None
         return finest_grid(self.level, size, self.multiplier)
 
@@ -535,7 +535,7 @@ class Calibrated:
 
 
 def _make_floats(mechanism: Mechanism, *names: str) -> None:
-    """Store numbers as floats, since equal numbers of other types could change the noise."""
+    """Store fields of a mechanism as floats: equal numbers of other types could change noise."""
     for name in names:
         value = getattr(mechanism, name)
         if finite(value):

@@ -265,7 +265,7 @@ def staircase_rows(
 
 
 def _floored(value: Array, error: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """Return the floors of nonnegative numbers, and which floors are certain despite the errors."""
+    """Return floors of nonnegative numbers, and which are certain despite errors up to `error`."""
     below = np.floor(value)
     beyond = value - below
     return below, (beyond > error) & (beyond < 1.0 - error)

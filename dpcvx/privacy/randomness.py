@@ -40,7 +40,7 @@ class Streams(Protocol):
         ...
 
     def among(self, rows: Index) -> Streams:
-        """Return the streams at some indices; call it before any words are drawn."""
+        """Return the streams at the indices `rows`; call it before any words are drawn."""
         ...
 
 
@@ -211,7 +211,7 @@ class SeededStreams:
         return self._single[i]
 
     def among(self, rows: Index) -> SeededStreams:
-        """Return new streams with the keys at some indices, from the beginning."""
+        """Return new streams with the keys at the indices `rows`, from the beginning."""
         return SeededStreams(self._keys[rows])
 
 
@@ -307,7 +307,7 @@ def uniform(size: int, source: Randomness | Streams) -> Array:
 
 
 def source_for(seed: int | None, key: tuple[int, ...]) -> Source:
-    """Return the cryptographic source, or reproducible streams if a seed is given."""
+    """Return the cryptographic source, or reproducible streams for a seed and key."""
     return Secure() if seed is None else Seeded(seed, key)
 
 

@@ -150,7 +150,7 @@ class Draws:
         return Price(epsilon, delta, f"privacy loss distribution ({self.rule(best)})"), best
 
     def multiplier(self, epsilon: float, delta: float) -> float:
-        """Return an estimate of the least noise for a budget, in units of a turn's sensitivity."""
+        """Return an estimate of the least noise for a budget, over the sensitivity of a round."""
         limit = (gaussian_mu(epsilon, delta) * self.users) ** 2 / self.rounds
         return (self.apart or 1.0) / math.sqrt(math.log1p(limit))
 
@@ -192,7 +192,7 @@ class Draws:
         return last.count * math.expm1(wide) / self.users**2 + last.rest**2
 
     def distribution(self, last: LastRounds) -> Any:
-        """Return a privacy loss distribution that dominates the loss of the whole run."""
+        """Return a loss distribution that dominates the whole run's privacy loss for this choice."""
         turn = self.turn / math.sqrt(last.share)
         width = _width(turn, last.count)
         apart = None if self.apart is None else turn * self.apart

@@ -203,7 +203,7 @@ class Residues:
         return residues(steps).astype(np.int64).view(np.uint64) << np.uint64(_SHIFT)
 
     def decode(self, total: Words) -> Array:
-        """Decode sums of words into sums of values.
+        """Decode sums of words (integers modulo 2**64) into sums of values.
 
         Raises
         ------
@@ -408,7 +408,10 @@ class SecretSum:
     def _complete(
         self, messages: Sequence[Share] | Sequence[Partial], kind: str, whose: str
     ) -> list[Words]:
-        """Return the words of exactly one message per agent, in the order of the agents."""
+        """Return the words of one message per agent, in the agents' order; refuse all else.
+
+        `kind` and `whose` describe the messages in errors.
+        """
         by_sender: dict[str, Words] = {}
         for message in messages:
             self._member(message.sender, f"sender of a {kind}")

@@ -233,7 +233,7 @@ def departure(parties: int, scale: float) -> mpmath.mpf:
 
 
 def residues(steps: Array) -> Array:
-    """Return integers modulo 2**52, in the range around 0; 0 for values that are not finite."""
+    """Return integers modulo 2**52, in the range centered at 0; 0 if `steps` is not finite."""
     with np.errstate(invalid="ignore"):  # a warning would reveal something about the values
         rest = np.fmod(steps, _MODULUS)
         rest = rest - _MODULUS * np.floor(rest / _MODULUS + 0.5)

@@ -192,7 +192,7 @@ def eigenvalue_quantile(norm: int, matrices: Array, alpha: float) -> float:
 
 
 def _laplace_sum(weights: Array, alpha: float) -> float:
-    r"""Return an upper bound of a quantile of S = sum_i w_i Y_i, with Y_i Laplace variables.
+    r"""Return a bound that S = sum_i w_i Y_i, Y_i Laplace, exceeds with probability <= alpha.
 
     The characteristic function of S is :math:`\varphi(u) = \prod_i 1 / (1 + w_i^2 u^2)`. With a
     step h and K terms (Davies, 1973),
@@ -254,7 +254,7 @@ def _chernoff(weights: Array, alpha: float) -> float:
 
 
 def _laplace_length(size: int, alpha: float) -> float:
-    """Return a quantile bound of |Y|_2 for Laplace noise Y, from sums of squares on a grid."""
+    """Return a bound that |Y|_2 exceeds with probability <= alpha, for Laplace noise Y."""
     # Initial end of the grid: each component exceeds its bound with probability alpha / size.
     square = size * math.log(size / alpha) ** 2
     if alpha < _LEAST_INVERTED:

@@ -438,7 +438,7 @@ def least(
     *,
     x_alone: bool = False,
 ) -> Array:
-    """Return the smallest of the `bounds` per use, shape (K,); arguments as for `bounds`."""
+    """Return the smallest privacy loss per use, shape (K,), over the rules of `bounds`."""
     return bounds(block, sensitivity, sigma, after, x_alone=x_alone).min(axis=0)
 
 

@@ -357,7 +357,7 @@ class ConicProgram:
         return SolverAnswer(x, value, abs(value - solution.obj_val_dual), residual, solution.status)
 
     def _proved_empty(self, instance: _Instance) -> bool:
-        """Return whether a certificate z excludes all feasible points up to size `_EXCLUDED`.
+        """Return whether a certificate z excludes feasible points of sizes up to `_EXCLUDED`.
 
         Every feasible y has ``b'z = (A y + s)'z >= y'A'z`` for z in the dual cones, so its largest
         component is at least ``-b'z / |A'z|_1``.

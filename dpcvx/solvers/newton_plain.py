@@ -265,7 +265,7 @@ class PlainKernel:
         return np.asarray(np.bincount(self._layout.columns, by_pair, self._layout.size), float)
 
     def _broken(self, phi: Array) -> Array:
-        """Return the violations of functions from their values: absolute values for equalities."""
+        """Return the violations of constraint functions from values phi: |phi| for equalities."""
         return phi if self._equal is None else np.where(self._equal, np.abs(phi), phi)
 
     def _pushed(self, values: Array) -> Array:

@@ -103,7 +103,7 @@ def _kept(data: ConeData, free: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _violation(cones: Cones, left: Array, included: NDArray[np.bool_]) -> float:
-    """Return the largest violation of a cone by the omitted rows' slacks."""
+    """Return the largest violation of a cone by slacks `left` of rows that are not included."""
     tested = replace(_cones(cones, ~included), exp=0, power=(), power_nd=())
     worst = ConeTest(tested)(left[~included])
     assert worst is not None

@@ -81,7 +81,7 @@ class QuadraticSum:
         return self._in_ball(linear) if self._terms.balls else self._by_sides(linear, start)
 
     def _by_sides(self, linear: Array, x: Array) -> Array | None:
-        """Return the minimizer by active sets, after accelerated gradient steps if they cycle."""
+        """Return the minimizer by active sets; if they cycle, take accelerated gradient steps."""
         steep = self._H.diagonal()
         if not (steep > 0).all():
             return None
@@ -110,7 +110,7 @@ class QuadraticSum:
     def _sides(
         self, linear: Array, x: Array, steep: Array
     ) -> tuple[NDArray[np.bool_], Array, Array, Array]:
-        """Return the states of entries after one proximal gradient step from x.
+        """Return each entry's state after a proximal gradient step from x, of lengths 1 / steep.
 
         The results are: which entries are fixed at a kink or bound, slopes of h_j at free entries,
         the end of the step, and ``H x``.
@@ -126,7 +126,7 @@ class QuadraticSum:
         return fixed, slope, np.minimum(np.maximum(end, terms.lower), terms.upper), products
 
     def _active(self, linear: Array, x: Array, steep: Array, steps: int) -> Array | None:
-        """Return the minimizer if the states of entries repeat within so many steps, else None."""
+        """Return the minimizer if entries' states repeat within `steps` steps from x, else None."""
         seen: set[bytes] = set()
         before = b""
         for _ in range(steps):

@@ -193,7 +193,10 @@ class CertifiedSearch:
         return x if ended else self._surely(slope, x, residual)
 
     def _fast(self, slope: Callable[[Array], Array], residual: float) -> tuple[Array, bool]:
-        """Take accelerated steps; return their end, and whether its residual is small enough."""
+        """Take accelerated steps; return their end, and whether it has a small enough residual.
+
+        `slope` is the gradient of all smooth terms.
+        """
         whole = self.smoothness + self.weight
         # The smoothness constant is attained if all records are parallel; most curvatures are less.
         steep, most, look = whole / 64, 2 * whole, max(_LOOK, self.center.size)
