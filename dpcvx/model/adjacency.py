@@ -285,12 +285,12 @@ class Rows:
         return None if self.max_rows_per_person == "all" else self.max_rows_per_person
 
     def stretch(self, p: int, entries: NDArray[np.intp] | int) -> NDArray[np.float64]:
-        """Return the largest lp norm of a row of `entries` numbers whose `self.norm` is 1."""
+        """Return the largest lp norm of a row of `entries` numbers if its declared norm is 1."""
         power = max(0.0, 1 / p - 1 / self.order)
         return np.asarray(np.maximum(entries, 1) ** power, dtype=np.float64)
 
     def too_long(self, rows: Data) -> NDArray[np.bool_]:
-        """Return, for each row, whether its norm exceeds `max_norm` by more than rounding.
+        """Return, for each row, whether the row's norm exceeds `max_norm` by more than rounding.
 
         Derived sensitivities cover the rounding.
         """
@@ -488,7 +488,7 @@ def _is_missing(person: object) -> bool:
 
 
 def first_rows(codes: Codes, most: int) -> NDArray[np.bool_]:
-    """Return, for each row, whether it is among the first `most` rows of its person.
+    """Return, for each row, whether it is among the first `most` rows of the same person.
 
     `codes` are the persons of the rows, as in `codes_of`.
     """

@@ -173,7 +173,7 @@ class Agent:
 
     @property
     def limits(self) -> list[tuple[int, cp.Constraint]]:
-        """Constraints of the agent with private data, with their positions in the list."""
+        """Constraints of the agent with private data, with their positions in ``constraints=``."""
         return [(k, c) for k, c in enumerate(self.constraints) if private_in(c)]
 
     @property

@@ -65,7 +65,7 @@ class Sensitivity:
     records : tuple of Contributions
         Contributions of all other terms, one object per label of records.
     extent : Extent
-        Extent of the points: the agent's set, as far as closed forms know it.
+        Set that contains all points: the agent's feasible set, as far as closed forms know it.
     clips : tuple of Clip
         Clips of the contributions of `records`, one each; empty if they are not clipped.
     asserted : Asserted or None
@@ -306,7 +306,7 @@ class Sensitivity:
         """Return the sensitivity over all single changes of the data.
 
         `jacobians` are the Jacobians of all linear terms, one per private parameter, and `where` is
-        the extent of the point.
+        a set that contains the point.
         """
         worst = Bound(0.0, True)
         for spec, J in zip(self.private, jacobians, strict=True):
@@ -392,7 +392,7 @@ class Sensitivity:
         """Return, by label of records, a bound of the gradient's change if one record changes.
 
         If one change moves all records of a person, the bound is for a person. `jacobians` belong
-        to the linear terms, and `where` is the extent of the point.
+        to the linear terms, and `where` is a set that contains the point.
         """
         total: dict[str, Array] = {}
         parts: dict[str, list[Sparse]] = {}
@@ -457,7 +457,7 @@ class Sensitivity:
         p, scale
             Arguments of `bound`.
         where : Extent, optional
-            Extent of the point; the agent's set if omitted.
+            Set that contains the point; the agent's feasible set if omitted.
         """
         removed = self.adjacency_of(task).relation != "replace_one"
         if self.clips:

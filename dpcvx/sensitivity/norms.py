@@ -130,7 +130,9 @@ def _apart(J: sp.csc_array, m: int) -> bool:
 
 
 def _rows_apart(J: sp.csc_array, spec: PrivateSpec, p: int) -> Array:
-    r"""Return `row_norms` if columns of J that belong to one row of the data share no entries.
+    r"""Return the largest ``||J delta||_p`` over changes delta of each row of the data.
+
+    The columns of J that belong to one row of the data must have no entries in common.
 
     :math:`\|J \delta\|_p` is then the lp norm of the numbers :math:`|\delta_j| \|J_j\|_p`.
     """

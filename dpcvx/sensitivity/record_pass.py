@@ -160,7 +160,10 @@ def total(a: Range, b: Range, atom: Atom, count: int) -> Range:
 
 
 def norms_of(g: Range, owner: Index, count: int) -> tuple[Array, Array]:
-    """Return, for each record, bounds of the l1 and l2 norms of its entries of the range g."""
+    """Return, for each of `count` records, bounds of the l1 and l2 norms of its entries of g.
+
+    `owner` holds the record of each entry of the range g.
+    """
     owned = owner >= 0
     size = g.size[owned]
     l1 = np.bincount(owner[owned], size, count).astype(float)
@@ -172,7 +175,7 @@ def norms_of(g: Range, owner: Index, count: int) -> tuple[Array, Array]:
 
 
 def one_record(owner: Index, atom: Atom) -> Index:
-    """Return the record that each entry depends on; raise `Unbounded` if one has several."""
+    """Return the record that each entry depends on; raise `Unbounded` if one depends on several."""
     if (owner == MIXED).any():
         raise Unbounded(atom.written, "reads several records at once")
     return owner
@@ -201,12 +204,18 @@ def scaled(g: Range, factor: Range, atom: Atom, count: int, absent: bool) -> Ran
 
 
 def all_of(flags: NDArray[np.bool_], owner: Index, count: int) -> NDArray[np.bool_]:
-    """Return, for each record, whether the flags of all its entries are set."""
+    """Return, for each of `count` records, whether the flags of all its entries are set.
+
+    `owner` holds the record of each entry.
+    """
     return np.bincount(owner[~flags & (owner >= 0)], minlength=count) == 0
 
 
 def peaks_of(g: Range, owner: Index, count: int) -> Array:
-    """Return, for each record, the largest magnitude among its entries of the range g."""
+    """Return, for each of `count` records, the largest magnitude among its entries of g.
+
+    `owner` holds the record of each entry of the range g.
+    """
     peak, owned = np.zeros(count), owner >= 0
     np.maximum.at(peak, owner[owned], g.size[owned])
     return peak
@@ -231,7 +240,7 @@ class Pass:
     p : {1, 2}
         Norm of the bounds.
     extent : Extent
-        Extent of x.
+        Set that contains x: bounds, balls and sums.
     scale : ndarray, shape (n,), or None
         Weights of the gradient's components.
     absent : bool
@@ -295,7 +304,10 @@ class Pass:
         return self.norm([part.size for part in self.parts])
 
     def norm(self, sizes: Sequence[Array]) -> Array:
-        """Return, for each record, a bound of its contribution's norm from bounds of its parts."""
+        """Return, for each record, a bound of its contribution's norm.
+
+        `sizes` are bounds of the parts that reach different entries.
+        """
         with np.errstate(all="ignore"):
             table = np.array([*sizes, np.zeros(self.count)])
             total = self.peak * (table.sum(axis=0) if self.p == 1 else row_lengths(table.T))
@@ -304,7 +316,10 @@ class Pass:
         return np.where(np.isnan(total), np.inf, total)
 
     def _take(self, F: sp.csr_array, size: Array, apart: Array, signed: NDArray[np.bool_]) -> None:
-        """Add the bounds of contributions that reach the gradient by ``F'`` to `parts`."""
+        """Add bounds of the gradient contributions that pass through ``F'`` to `parts`.
+
+        `size`, `apart` and `signed` are as in `ContributionSizes`.
+        """
         columns = np.zeros(F.shape[1], dtype=bool)
         columns[F.indices[F.data != 0]] = True
         part, others = ContributionSizes(columns, size, apart, signed), []

@@ -64,7 +64,7 @@ class Ranges:
     members : sequence of int
         Indices of the private parameters whose rows form the records.
     extent : Extent
-        Extent of x.
+        Set that contains x: bounds, balls and sums.
     absent : bool
         Whether records are zeros, instead of all admissible ones.
 
@@ -93,12 +93,12 @@ class Ranges:
             self._values[j] = self._value(atom)
 
     def clear(self) -> None:
-        """Drop all stored intervals to free memory: they take half as much as the records."""
+        """Drop all stored intervals to free memory: they need half as much as the records."""
         self._values.clear()
         self._known.clear()
 
     def of(self, u: Combination) -> Range:
-        """Return the interval of a combination after the intervals of its atoms were computed."""
+        """Return the interval of combination u, after the intervals of its atoms were computed."""
         if id(u) not in self._known:
             self._known[id(u)] = u, self._computed_range(u)
         return self._known[id(u)][1]

@@ -111,7 +111,7 @@ class Lines:
         Parameters
         ----------
         extent : Extent
-            Extent of x.
+            Set that contains x: bounds, balls and sums.
         """
         if _alike(-extent.lower, extent.upper):  # then |r'x| is at most the l1 norm times it
             return self._longest
@@ -249,7 +249,7 @@ class Contributions:
         Parameters
         ----------
         extent : Extent
-            Extent of x.
+            Set that contains x: bounds, balls and sums.
         """
         given = Ranges(self.form, self.members, extent, absent=False)
         for j in self._read:
@@ -278,7 +278,7 @@ class Contributions:
         ----------
         p : {1, 2}
         extent : Extent
-            Extent of x.
+            Set that contains x: bounds, balls and sums.
         scale : ndarray, shape (n,), optional
             Weights of the gradient's components.
         absent : bool
@@ -333,13 +333,19 @@ class Contributions:
     def largest(
         self, p: int, extent: Extent, scale: Array | None = None, *, absent: bool = False
     ) -> float:
-        """Return the largest contribution of a record; see `bound` for parameters."""
+        """Return the largest bound of a record's gradient contribution.
+
+        See `bound` for the parameters.
+        """
         return largest_of(self._leading(extent, scale).bound(p, extent, scale, absent=absent))
 
     def largest_change(
         self, p: int, extent: Extent, scale: Array | None = None, *, removed: bool
     ) -> float:
-        """Return the largest change of the gradient by one record; see `changed` for parameters."""
+        """Return the largest bound of the gradient's change by one record.
+
+        See `changed` for the parameters.
+        """
         return largest_of(self._leading(extent, scale).changed(p, extent, scale, removed=removed))
 
     def _leading(self, extent: Extent, scale: Array | None) -> Contributions:

@@ -117,7 +117,7 @@ class Publication:
 
     @cached_property
     def _unit_covariance(self) -> sp.csr_array | None:
-        """Covariance of `slope_covariance` for noise of variance 1; plans scale it many times."""
+        """Covariance of the recovered linear coefficient's error for noise of variance 1."""
         back, left = self.back, self._left
         if back is None:
             return None
@@ -191,7 +191,7 @@ class Publication:
         return [spec.admissible(part) for part, spec in zip(parts, self.private, strict=True)]
 
     def around(self, released: Array, noise: Array) -> list[Array]:
-        """Return the surrogate data of `restore` for released values with additional noise.
+        """Return surrogate data for the released values with additional noise.
 
         Estimates reduce this noise as they reduce the noise of the release.
 
@@ -247,7 +247,7 @@ class Publication:
 
     @property
     def sum_units(self) -> Array:
-        """Unit of each released weighted sum, such that its largest weight is 1."""
+        """Unit of each released weighted sum: with it, the sum's largest weight is 1."""
         return 1 / np.asarray(abs(self.encode).max(axis=1).todense()).ravel()
 
     def moved(self, p: int) -> str:

@@ -92,7 +92,7 @@ class Effect:
 
 @dataclass(frozen=True, eq=False)
 class At:
-    """A gradient in a sum: its factor, the change of its point, and its point for zero data."""
+    """Gradient in a linear combination: factor, change of its point, and point for zero data."""
 
     factor: float
     effect: Effect
@@ -355,11 +355,11 @@ class StoredEffects:
         return self._shift.size(self._shift.slope(self._stored[name].effect), p)
 
     def size(self, name: str) -> float:
-        """Return the magnitude of the public numbers in a stored vector, for its rounding."""
+        """Return the largest magnitude of the public numbers in a stored vector, for rounding."""
         return self._stored[name].size
 
     def gradient_size(self, name: str) -> float:
-        """Return the magnitude of the public gradient at a stored vector, for its rounding."""
+        """Return the magnitude of the public gradient at a stored vector, for rounding."""
         return float(np.abs(self._public_gradient(name)).max(initial=0.0))
 
     def _public_gradient(self, name: str) -> Array:

@@ -170,11 +170,11 @@ class Power(Entrywise):
         return (first, last) if p > 1 or p < 0 else (last, first)
 
     def is_bilinear(self, data: Static) -> bool:
-        """Return whether the exponent is 2."""
+        """Return whether the exponent is 2, so the power is a quadratic form."""
         return data[0] == 2
 
     def of_squares(self, data: Static) -> bool:
-        """Return whether the exponent is 2."""
+        """Return whether the exponent is 2, so the values are squares."""
         return data[0] == 2
 
     def sum_of(self, data: Static) -> tuple[str, Static, Sequence[float]] | None:

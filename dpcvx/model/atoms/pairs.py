@@ -274,7 +274,7 @@ class Matmul(Rule):
         return (*left[:-1], *right[1:])
 
     def fitted(self, data: Static, shapes: Shapes, shape: Shape) -> Fitted:
-        """Return the rule for two matrices, or for a matrix and a vector, of these shapes."""
+        """Return the rule for arguments of these shapes: two matrices, or a matrix and a vector."""
         left, right = shapes
         if len(left) == 2 and len(right) == 1:
             return Fitted(_matvec, _matvec_vjp, None, (View(left), flat))

@@ -84,11 +84,11 @@ class Rule(ABC):
 
     @abstractmethod
     def forward(self, v: Arrays, data: Any) -> Array:
-        """Return the value of the atom at the values of its arguments."""
+        """Return the value of the atom at the values v of its arguments."""
 
     @abstractmethod
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent of argument k for the cotangent g of the value `out`."""
+        """Return the cotangent of argument k, given the cotangent g of the atom's value `out`."""
 
     @abstractmethod
     def fitted(self, data: Static, shapes: Shapes, shape: Shape) -> Fitted:
@@ -178,7 +178,7 @@ class Rule(ABC):
         return None
 
     def curvature(self, largest: float, data: Static, last: float | None) -> float | None:
-        """Return a bound on the norm of the weighted atom's second derivative, or None.
+        """Return a bound on the spectral norm of the weighted atom's second derivative, or None.
 
         `largest` is the largest magnitude of the weights, and `last` a constant last argument.
         """
@@ -232,9 +232,9 @@ class Rule(ABC):
     def weights(self, entries: NDArray[np.intp], data: Static) -> tuple[float, Array] | None:
         """Return bounds on a reduction's derivatives by the entries that it reduces together.
 
-        The first number is the smallest derivative; the largest one is 1. The array bounds the l1
-        norm of the derivatives, for groups with so many entries. The result is None if there is no
-        bound, or `slopes` gives tighter ones.
+        `entries` are numbers of entries that are reduced together. The first result is the smallest
+        derivative; the largest one is 1. The array bounds the l1 norm of the derivatives, for each
+        number of entries. The result is None if there is no bound, or `slopes` gives tighter ones.
         """
         return None
 

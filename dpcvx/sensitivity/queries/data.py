@@ -43,16 +43,16 @@ class MomentsTerm(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return scale and text of the noise that each agent adds to its term of the sum."""
+        """Return scale and text of the noise that each agent adds to its moments."""
         part = scale(0.0)
         return part, f"scale {at_least(part)} per entry of the second moments, in units of the sum"
 
     def size(self, n: int) -> int:
-        """Return the number of entries of the upper triangle of the moments; n does not matter."""
+        """Return the number of released entries: the upper triangle of the moments, for any n."""
         return self.scaled.size
 
     def bound(self, public_state: Known) -> float:
-        """Return the l2 sensitivity of the agent's term, as distributed noise is Gaussian."""
+        """Return the l2 sensitivity of the agent's moments, as distributed noise is Gaussian."""
         self.check(public_state.facts)
         return self.scaled.moved(public_state.facts.form.private)
 
@@ -92,7 +92,7 @@ class DataCurvature(Query):
         return Gradient.noise(facts, norm, times, scale)
 
     def size(self, n: int) -> int:
-        """Return the number of entries of the upper triangle of an n x n matrix."""
+        """Return the number of released entries: the upper triangle of an n x n matrix."""
         return n * (n + 1) // 2
 
     def bound(self, public_state: Known) -> float:
@@ -105,7 +105,7 @@ class DataCurvature(Query):
         return False
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the upper triangle of the second derivatives that the data add."""
+        """Return the upper triangle of the part of the Hessian that the data add."""
         H = objective.curvature().toarray()
         return H[np.triu_indices(H.shape[0])]
 
@@ -129,7 +129,7 @@ class ReleasedData(Query):
         return Gradient.noise(facts, norm, times, scale)
 
     def size(self, n: int) -> int:
-        """Return the number of entries of all private objects of the agent."""
+        """Return the number of released entries: all private objects of the agent together."""
         return self.count
 
     def bound(self, public_state: Known) -> float:

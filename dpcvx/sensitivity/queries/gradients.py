@@ -41,7 +41,7 @@ class Gradient(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return scale and text of the noise; the scale is infinite if it depends on the point."""
+        """Return scale and text of the noise; the scale is infinite if the bound varies by point."""
         level = gradient_level(facts, norm)
         if level == math.inf:
             return super().noise(facts, norm, times, scale)
@@ -53,7 +53,7 @@ class Gradient(Query):
         return scale(level), f"scale {at_least(scale(level))} per component of the gradient"
 
     def bound(self, public_state: Known) -> float:
-        """Return the sensitivity of the gradient at x, times the norm of the linear map."""
+        """Return the sensitivity of the gradient at x, times the norm of the query's linear map."""
         return _mapped_bound(public_state.gradient_bound(self.x), self.through, public_state)
 
     def matters(self, public_state: Known) -> bool:
@@ -61,15 +61,15 @@ class Gradient(Query):
         return public_state.gradient_bound(self.x) > 0
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the part of the gradient that depends on data, under the linear map."""
+        """Return the data's part of the gradient at x, under the query's linear map."""
         return _mapped(objective.apart(self.x), self.through)
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
-        """Return the gradient: released values plus its public part under the linear map."""
+        """Return the gradient at x under the linear map: released values plus the public part."""
         return left if public is None else _mapped(public(self.x), self.through) + left
 
     def among(self, rows: Index | int) -> Query:
-        """Return the query at the points of these agents of a batch."""
+        """Return the query for some agents of a batch, at their own points."""
         if self.through is not None or not self.batched:
             return super().among(rows)
         return replace(self, x=_rows(self.x, rows))
@@ -118,7 +118,7 @@ class Summand(Gradient):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return scale and text of the noise that each agent adds to its summand."""
+        """Return the scale and the text of the noise that each agent adds to its gradient."""
         part = scale(gradient_level(facts, norm))
         return part, f"scale {at_least(part)} per component of the gradient"
 
@@ -127,7 +127,7 @@ class Summand(Gradient):
         return self.whole
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the part of the gradient that depends on data, padded to the whole vector."""
+        """Return the data's part of the gradient at x, padded with zeros to the whole vector."""
         return self._among_zeros(super().evaluate(objective))
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
@@ -179,7 +179,7 @@ class Step(Query):
 
     @property
     def moving(self) -> Array | None:
-        """Vector with 1 for components that the step moves and 0 for others; None if all move."""
+        """Vector with 1 for components that the gradient step moves, else 0; None if all move."""
         if self.only is None:
             return None
         out = np.zeros(self.center.size)
@@ -187,11 +187,11 @@ class Step(Query):
         return out
 
     def end(self, g: Array) -> Array:
-        """Return the new point for the gradient g, shape (n,), as if all components moved."""
+        """Return the point after a step along the gradient g, as if all components moved, (n,)."""
         return self.center - self.step * _mapped(g, self.through)
 
     def size(self, n: int) -> int:
-        """Return the number of components that the step moves."""
+        """Return the number of components that the gradient step moves and releases."""
         return n if self.only is None else self.only.size
 
     def bound(self, public_state: Known) -> float:
@@ -203,20 +203,20 @@ class Step(Query):
         return self.step * public_state.gradient_bound(self.x, scale=self.moving)
 
     def matters(self, public_state: Known) -> bool:
-        """Return whether the new point depends on data, even if `bound` underflowed to 0."""
+        """Return whether the released point depends on data, even if `bound` underflowed to 0."""
         return public_state.gradient_bound(self.x, scale=self.moving) > 0
 
     def floor(self, public_state: Known) -> float:
-        """Return the grid width for the rounding errors of center and public step."""
+        """Return the noise's least grid width, for the rounding of center and public step."""
         return float(self.floors(public_state))
 
     def floors(self, public_state: Known) -> Array:
-        """Return the grid width of `floor` for each row of center or gradient points."""
+        """Return the noise's least grid width for each row of centers or gradient points."""
         moves = self.step * public_state.public_gradient(self.x)
         return rounding_floors(self.center) + rounding_floors(moves)
 
     def among(self, rows: Index | int) -> Query:
-        """Return the query at the points of these agents of a batch."""
+        """Return the query for some agents of a batch, at their own points."""
         if self.through is not None or self.only is not None or not self.batched:
             return super().among(rows)
         return replace(self, x=_rows(self.x, rows), center=_rows(self.center, rows))
@@ -226,12 +226,12 @@ class Step(Query):
         return _labels(self.x, public_state)
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the components of the new point that the step moves."""
+        """Return the point after the exact gradient step: the components that move."""
         x = self.end(objective.gradient(self.x))
         return x if self.only is None else x[self.only]
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
-        """Return the whole new point: released components, and the center's for all others."""
+        """Return the point after the gradient step: released components, else the center's."""
         if self.only is None:
             return left
         x = self.center.copy()
@@ -272,7 +272,7 @@ class GradientStep(Query):
         return Gradient(self.x, self.through)
 
     def bound(self, public_state: Known) -> float:
-        """Return the sensitivity of the gradient at x under the linear map."""
+        """Return the sensitivity of the gradient at x under the query's linear map."""
         return self._gradient.bound(public_state)
 
     def matters(self, public_state: Known) -> bool:
@@ -280,11 +280,11 @@ class GradientStep(Query):
         return self._gradient.matters(public_state)
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the exact gradient at x under the linear map."""
+        """Return the exact gradient at x under the query's linear map."""
         return self._gradient.evaluate(objective)
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
-        """Return the new point, computed from the released gradient."""
+        """Return ``center - step * gradient``, computed from the released gradient."""
         return self.center - self.step * self._gradient.finish(left, public)
 
     def hidden(self) -> Query:
@@ -312,7 +312,7 @@ def _follows(facts: Facts, norm: int) -> bool:
 
 
 def _rows(points: Array, rows: Index | int) -> Array:
-    """Return the points of some agents of a batch: rows, or the one point of all."""
+    """Return the rows of `points` for some agents of a batch, or the one point of all."""
     return points if points.ndim == 1 else points[rows]
 
 

@@ -84,7 +84,7 @@ class Query(abc.ABC):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return the scale of the noise, and a text on it for the guarantee.
+        """Return the scale of a query's noise, and text on the noise for the guarantee.
 
         Parameters
         ----------
@@ -132,11 +132,14 @@ class Query(abc.ABC):
         return 0.0
 
     def floors(self, public_state: Known) -> Array:
-        """Return `floor` for each agent of a batch, shape (agents,), or () if equal for all."""
+        """Return the noise's least grid width for each agent of a batch.
+
+        The shape is (agents,), or () if the width is equal for all.
+        """
         return np.asarray(self.floor(public_state))
 
     def among(self, rows: Index | int) -> Query:
-        """Return the query to one agent of a batch, or to some.
+        """Return the query for one agent of a batch, or for some agents.
 
         Parameters
         ----------

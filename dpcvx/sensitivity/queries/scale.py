@@ -1,4 +1,4 @@
-"""Queries for the scale of records, and for gradients in learned units.
+"""Queries that learn the scale of records' gradients, and gradients in learned units.
 
 Every answer is a sum over records of terms that are clipped to a limit, divided by that limit. So
 its sensitivity is known in advance, and does not depend on the limit.
@@ -34,7 +34,7 @@ class OfRecords(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return an infinite scale, since it changes by release, and a text on the noise."""
+        """Return an infinite scale, since scales differ by release, and text on the noise."""
         return math.inf, (
             f"{times} what one change can move each answer by, in units of its learned limit"
         )
@@ -85,15 +85,15 @@ class RecordsAbove(OfRecords):
     charged = "one record in a count"
 
     def size(self, n: int) -> int:
-        """Return 1, as the answer is one count."""
+        """Return 1, the number of released entries: one count."""
         return 1
 
     def bound(self, public_state: Known) -> float:
-        """Return the largest number of records that one change moves, times the weight."""
+        """Return the sensitivity of the count: records that one change moves, times the weight."""
         return self.weight * public_state.sensitivity.moved_records
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the count of records above the limit, times the weight."""
+        """Return the number of records above the query's limit, times its weight."""
         if self.curvature:
             return np.array([self.weight * objective.bends(self.x).exceeding(self.limit)])
         return np.array([self.weight * objective.clipped(self.x, 1 / self.limit)[1]])
@@ -115,15 +115,18 @@ class CurvatureSums(OfRecords):
     charged = "one record's curvature, cut to the limit that is asked for"
 
     def size(self, n: int) -> int:
-        """Return 2, as the answer is a trace and an eigenvalue."""
+        """Return 2, the number of released entries: a trace and an eigenvalue."""
         return 2
 
     def bound(self, public_state: Known) -> float:
-        """Return the l2 sensitivity of both numbers: each moves by a unit per moved record."""
+        """Return the l2 sensitivity of trace and eigenvalue: one unit each per moved record."""
         return math.sqrt(2) * self.unit * public_state.sensitivity.moved_records
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return trace and largest eigenvalue over the limit, times the unit."""
+        """Return trace and largest eigenvalue of the sum of Hessians, over the limit.
+
+        Both numbers are multiplied by the query's unit.
+        """
         return self.unit * (np.array(objective.bends(self.x).cut(self.limit)) / self.limit)
 
 
@@ -142,7 +145,7 @@ class LearnedGradient(OfRecords):
     released = "gradient and count"
 
     def size(self, n: int) -> int:
-        """Return the number of entries of the answer: the gradient, and one count."""
+        """Return the number of released entries: the gradient, and one count."""
         return n + 1
 
     def bound(self, public_state: Known) -> float:
@@ -153,13 +156,13 @@ class LearnedGradient(OfRecords):
         return math.hypot(public_state.sensitivity.change_by_clips, count)
 
     def floor(self, public_state: Known) -> float:
-        """Return the grid width for the rounding of public terms over the learned multiple."""
+        """Return the noise's least grid width, for the rounding of the scaled public terms."""
         with np.errstate(all="ignore"):
             public = finite(public_state.public_gradient(self.x) / self.multiple)
         return rounding_floor(public)
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the clipped gradient over the multiple, and the count of clipped records."""
+        """Return the clipped gradient over its scale, and the number of clipped records."""
         g, exceeding = objective.clipped(self.x, 1 / self.multiple)
         return np.append(g, self.weight * exceeding)
 
@@ -187,7 +190,7 @@ class LearnedSummand(LearnedGradient):
         return self.whole + 1
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the gradient over the learned multiple, padded with zeros, and the count."""
+        """Return the scaled, clipped gradient padded with zeros, and the clipped records' count."""
         values, out = super().evaluate(objective), np.zeros(self.whole + 1)
         out[self.place], out[-1] = values[:-1], values[-1]
         return out

@@ -67,9 +67,9 @@ class Minimizer(Query):
         require_uniform(facts, "exact=True takes", "leave exact= out")
 
     def bound(self, public_state: Known) -> float:
-        """Return the sensitivity of the search's result.
+        """Return the sensitivity of the approximate minimizer that the search finds.
 
-        It follows from `Minimization.stretch`, or in l1 also from `stretch_in_l1`.
+        The bound follows from `Minimization.stretch`, or in l1 also from `stretch_in_l1`.
         """
         change, search = public_state.change, self.search
         bound = change * search.stretch * public_state.spread(self.v.size)
@@ -86,7 +86,7 @@ class Minimizer(Query):
         return min(bound, public_state.sensitivity.bound(1).value * stretch)
 
     def floor(self, public_state: Known) -> float:
-        """Return the grid width for the rounding errors of all steps of the search."""
+        """Return the noise's least grid width, for the rounding of all steps of the search."""
         projector = public_state.projector()
         start = projector.nearest(self.v)
         slope = self.search.stretch * public_state.public_gradient(start)
@@ -94,7 +94,7 @@ class Minimizer(Query):
         return (floor + rounding_floor(projector.centers())) * self.search.repeats
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the point that the search along exact gradients ends at."""
+        """Return the approximate minimizer that the search finds along exact gradients."""
         return self.search(self.v, objective.gradient, objective.projector().nearest)
 
 
@@ -135,7 +135,7 @@ class PerturbedMinimizer(Query):
                 )
 
     def bound(self, public_state: Known) -> float:
-        """Return twice the largest distance of the search's result from the minimizer."""
+        """Return twice the largest distance of the search's result from the exact minimizer."""
         if public_state.change == 0:
             return 0.0
         term = public_state.linear
@@ -144,7 +144,7 @@ class PerturbedMinimizer(Query):
         return public_state.spread(self.search.center.size) * 2 * term.distance
 
     def floor(self, public_state: Known) -> float:
-        """Return a grid width in proportion to a bound of the minimizer's norm."""
+        """Return the noise's least grid width, in proportion to the minimizer's largest norm."""
         return 0.0 if public_state.linear is None else ROUNDING * public_state.linear.reach
 
     def evaluate(self, objective: Objective) -> Array:
@@ -242,7 +242,9 @@ class PerturbationBounds:
         return self.sizes.smoothness + regularization <= _WORST * convexity
 
     def term(self, epsilon: float, regularization: float) -> LinearTerm | None:
-        """Return the random linear term for an epsilon; None if no term is proved for it.
+        """Return the random linear term of the objective for an epsilon, or None.
+
+        The result is None if no term is proved for this epsilon.
 
         Parameters
         ----------
@@ -380,13 +382,13 @@ class LocalSolution(Query):
         return public_state.matters(self.x)
 
     def floor(self, public_state: Known) -> float:
-        """Return the grid width for the rounding errors of all points that enter the step."""
+        """Return the noise's least grid width, for the rounding of the local step's points."""
         root, public = self.scale(public_state), public_state.public_gradient(self.x) / self.D
         points = (self.center, public, self.anchor, public_state.projector().centers())
         return max(rounding_floor(p if root is None else root * p) for p in points)
 
     def scale(self, public_state: Known | None) -> Array | None:
-        """Return the step's weights ``sqrt(D)``; None (for ones) for an asserted sensitivity."""
+        """Return the local step's weights ``sqrt(D)``; None for an asserted sensitivity."""
         claimed = public_state is not None and public_state.facts.claimed is not None
         return None if claimed else self._root
 

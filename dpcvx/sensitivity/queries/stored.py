@@ -79,15 +79,15 @@ class Stored(_OfStored):
         )
 
     def matters(self, public_state: Known) -> bool:
-        """Return whether exact gradients went into the stored vector."""
+        """Return whether exact gradients, and so data, went into the stored vector."""
         return public_state.change > 0 and _effects(public_state).secret(self.name)
 
     def floor(self, public_state: Known) -> float:
-        """Return the grid width for the rounding of public numbers in the stored vector."""
+        """Return the noise's least grid width, for the rounding of the stored vector."""
         return ROUNDING * _effects(public_state).size(self.name)
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the stored vector."""
+        """Return the unreleased vector that the agent stored under the query's name."""
         return objective.stored.vector(self.name)
 
 
@@ -114,11 +114,11 @@ class StoredGradient(_OfStored):
         )
 
     def floor(self, public_state: Known) -> float:
-        """Return the grid width for the rounding of the public gradient at the stored vector."""
+        """Return the noise's least grid width, for the rounding of the public gradient."""
         return ROUNDING * _effects(public_state).gradient_size(self.name)
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the exact gradient at the stored vector."""
+        """Return the exact gradient at the vector that the agent stored."""
         return objective.stored.gradient(self.name)
 
 
