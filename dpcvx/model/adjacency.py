@@ -311,7 +311,7 @@ class Rows:
     def enforced(self, rows: Data) -> Data | None:
         """Return the rows with norms of at most `max_norm`, clipped if declared.
 
-        The result is None if a row is too long and `clip_rows` is off.
+        The result is None if a row is longer and `clip_rows` is False.
         """
         long = self.too_long(rows)
         if not long.any():

@@ -246,7 +246,7 @@ class _Alike:
     def place(self, atom: Atom, new: int) -> int:
         """Return the index of an atom with equal arguments.
 
-        If there is none, store and return the index `new`.
+        If no such atom is stored, store this atom and return the index `new`.
         """
         if self._first is None:  # without digests: data of records have millions of entries
             self._first = atom, new
@@ -281,7 +281,7 @@ def _opposite(expr: Any) -> cp.Expression | None:
 def _scaled(expr: Any, args: Sequence[Combination]) -> Combination | None:
     """Return a product or quotient with one constant side as a combination.
 
-    The result is None if its matrices would be too large.
+    The result is None for other expressions, or if the combination's matrices would be too large.
     """
     rule, moving = rule_of(expr), [k for k, u in enumerate(args) if not u.constant]
     if rule is None or len(moving) != 1 or moving[0] not in rule[0].linear_in:
@@ -302,7 +302,7 @@ def parts_of(
     largest: float = math.inf,
     proximal: bool = True,
 ) -> tuple[NormalForm, cp.Expression | None]:
-    """Split a scalar objective into a normal form with gradients and a rest for proximal steps.
+    """Split a scalar objective: a normal form with gradients, and a rest for proximal steps.
 
     Parameters
     ----------
@@ -365,7 +365,7 @@ def _require_public(term: cp.Expression, atom: str, owner: str) -> None:
 
 
 def summands(expression: Any) -> list[cp.Expression]:
-    """Return terms that add up to a scalar expression; factors are multiplied out."""
+    """Return terms that add up to a scalar expression, after multiplying out its products."""
     return spellings.terms(expression, lambda e: not e.variables() and not _private(e))
 
 

@@ -50,9 +50,9 @@ def smoothness(form: NormalForm) -> float | None:
     """Return a Lipschitz constant of the objective's gradient in x for all data, or None.
 
     The constant holds for all admissible data. The objective need not be convex: weights may be
-    negative, and the penalties of `_squares_above`, such as ``1 - cp.inv_pos(1 + cp.square(x))``,
-    have a constant. For products with private records, the bound uses the largest norm of all
-    admissible records together.
+    negative, and penalties that flatten out, such as ``1 - cp.inv_pos(1 + cp.square(x))``, have a
+    constant. For products with private records, the bound uses the largest norm of all admissible
+    records together.
     """
     H, parts = quadratic(form).formed, _bends(_bent(form))
     return None if parts is None else sum((max(part) for part in parts), spectral_norm(H))
@@ -73,8 +73,8 @@ def mean_curvature(form: NormalForm) -> float | None:
     """Return an estimate of the mean second derivative over entries of x; None if unknown.
 
     For losses of records, the estimate is the largest possible trace of their second derivatives,
-    divided by the number of entries of x. It is at most `smoothness`, the largest second derivative
-    in one direction, which is attained only if all records point in one direction.
+    divided by the number of entries of x. The estimate is at most `smoothness`, the largest second
+    derivative in one direction, which is attained only if all records point in one direction.
     """
     H = quadratic(form).formed
     total = float(np.abs(H.trace()))
@@ -131,14 +131,14 @@ class _Bent:
 
 @derived_once
 def _bent(form: NormalForm) -> list[_Bent]:
-    """Return bounds of second derivatives for each term without a formed Hessian."""
+    """Return bounds of second derivatives for each term whose Hessian is not formed."""
     rest = [bent for term in quadratic(form).rest for bent in _bents(form, term)]
     return [*_wide(form), *rest]
 
 
 @derived_once
 def _wide(form: NormalForm) -> list[_Bent]:
-    """Return bounds of second derivatives for each square without a formed Hessian."""
+    """Return bounds of second derivatives for each square whose Hessian is not formed."""
     return [_wide_square(form, term) for term in quadratic(form).wide]
 
 
@@ -162,7 +162,7 @@ def _wide_square(form: NormalForm, term: Term) -> _Bent:
 def _bents(form: NormalForm, term: Term, single: bool = False) -> list[_Bent]:
     """Return bounds of a term's second derivatives.
 
-    With `single`, they bound the part of the term that reads one record.
+    With `single`, the bounds hold for the part of the term that reads one record.
     """
     if straight(form, term.atom):
         return []
@@ -233,7 +233,7 @@ def _squares_above(form: NormalForm, term: Term) -> list[Term] | None:
 
 
 def _slopes(atom: Atom, c: Array) -> Array | None:
-    """Return ``|phi'(c)|`` of an atom phi that `_squares_above` covers, else None."""
+    """Return ``|phi'(c)|`` of an atom phi that flattens out, as in `_squares_above`, else None."""
     with np.errstate(over="ignore"):
         slopes = atom.rule.slope_above(c, atom.data)
     return slopes if slopes is not None and np.isfinite(slopes).all() else None
@@ -251,7 +251,7 @@ def _peak(form: NormalForm, term: Term) -> float | None:
 def _stretch(form: NormalForm, u: Combination, single: bool) -> float | None:
     """Return a bound of the spectral norm of the derivative of u in x, or None.
 
-    It holds for all admissible data.
+    The bound holds for all admissible data.
 
     With `single`, only the entries of u that read one record count.
     """
@@ -316,7 +316,7 @@ def _product_stretch(form: NormalForm, atom: Atom, single: bool) -> float | None
 def _below(M: Matrix) -> float:
     """Return a bound of a matrix's spectral norm from row and column sums.
 
-    It is exact for matrices that select entries.
+    The bound is exact for matrices that select entries.
     """
     if isinstance(M, Identity):
         return 1.0
@@ -365,7 +365,7 @@ def _length(form: NormalForm, u: Combination, single: bool) -> float | None:
 def convex(form: NormalForm) -> bool:
     """Return whether an objective that follows DCP is convex for all admissible data.
 
-    The numbers are checked, because DCP accepts ``quad_over_lin(x, -1)``, outside its domain, and
+    The constants are checked, because DCP accepts ``quad_over_lin(x, -1)``, outside its domain, and
     ``quad_form(x, P, assume_PSD=True)`` for any P.
     """
     parts = quadratic(form)
@@ -393,7 +393,7 @@ def _refused(form: NormalForm, atom: Atom) -> bool:
 
 
 def _as_named(form: NormalForm, atom: Atom) -> bool:
-    """Return whether an atom that is convex by DCP is convex for the constants in it."""
+    """Return whether an atom that is convex by DCP is convex with its actual constants."""
     if not atom.rule.convex_by_numbers:
         return True
     fixed = affine_view(form, atom.args[-1])

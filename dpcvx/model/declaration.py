@@ -178,7 +178,7 @@ class Declaration:
         return tuple((parameter, copy.deepcopy(_value(parameter))) for parameter in public)
 
     def require_public_objectives(self, written: str) -> None:
-        """Refuse to show objectives with private data, as nothing adds noise to them.
+        """Refuse to show objectives with private data, since nothing adds noise to them.
 
         Parameters
         ----------

@@ -106,7 +106,7 @@ def _multiplied_out(form: NormalForm) -> NormalForm:
 def _summed_product(form: NormalForm, atom: Atom, M: sp.csr_array) -> tuple[Atom, Matrix] | None:
     """Return ``M (a * F x)``, for a product `atom`, as a matrix product and a matrix, or None.
 
-    The matrix multiplies the matrix product.
+    The product is multiplied with the returned matrix.
 
     Each row of the value has to read every occurring entry of x exactly once.
     """
@@ -205,9 +205,9 @@ def _one_variable(u: Combination) -> Combination | None:
 
 
 def _side_by_side(atoms: Sequence[Atom]) -> Atom | None:
-    """Join the products ``X1 @ u`` and ``X2 @ v`` to ``[X1, X2] @ [u, v]``.
+    """Join products ``X1 @ u``, ``X2 @ v`` into one product ``[X1, X2] @ [u, v]``.
 
-    The result is None if both read one entry of the data.
+    The result is None if two of the atoms read the same entry of the data.
     """
     lefts, rights = ([atom.args[k] for atom in atoms] for k in (0, 1))
     read = [np.unique(csr(u.G[0][1]).indices) for u in lefts]
@@ -401,7 +401,7 @@ class _Gathering:
             self._sums.add(index)
 
     def _summed(self, root: Combination, j: int) -> Combination:
-        """Return the root with the sum of atom j in place of j, if all entries have one weight."""
+        """Return the root with atom j replaced by its sum, if all entries of j have one weight."""
         atom, weight = self._atoms[j], as_array(dict(root.terms)[j]).ravel()
         total = atom.rule.sum_of(atom.data)
         if total is None or not (weight == weight[0]).all():
@@ -436,7 +436,7 @@ def _read(u: Combination) -> Hashable:
 
 
 def _turned(u: Combination) -> Combination:
-    """Return the transpose of a combination that is a matrix; a vector as it is."""
+    """Return the transpose of a combination that is a matrix; a vector is returned unchanged."""
     if len(u.shape) < 2:
         return u
     order = np.arange(u.h.size).reshape(u.shape, order="F").ravel()

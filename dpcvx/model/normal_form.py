@@ -108,7 +108,7 @@ class Beside:
     Attributes
     ----------
     place : tuple of int
-        Index of the atom that takes the sum, and the sum's position among its arguments.
+        Index of the atom that has the sum as an argument, and the position of this argument.
     weight : ndarray, shape (rows,)
         Largest magnitude on the diagonal of D, for each row of the product.
     size : ndarray, shape (rows,)
@@ -177,7 +177,7 @@ class Clip:
         return (self.atom, None) if self.beside is None else self.beside.place
 
     def scores(self, form: NormalForm) -> int:
-        """Return the number of scores of one record, which are its entries in the product."""
+        """Return the number of scores of a record, which are its row of entries in the product."""
         shape = form.atoms[self.atom].shape
         return 1 if len(shape) < 2 else shape[0 if self.turned else 1]
 
@@ -250,7 +250,7 @@ def row_lengths(rows: Data | SparseMatrices) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class NormalForm:
-    """Normal form of an agent's objective f(x; d) of decisions x and private data d, minimized."""
+    """Normal form of an agent's objective f(x; d), to be minimized over x, for private data d."""
 
     n: int  # length of the agent's vector
     private: tuple[PrivateSpec, ...]  # the private parameters d_k in index order
@@ -419,14 +419,14 @@ class Evaluator(BehindTheDoor):
     to an evaluation of this agent alone. Data are of shape (size,) or (agents, size). Points are of
     shape (n,), or (agents, n) for a point of each agent, or (points, n) for points of one agent.
 
-    It holds private data (unless made by `NormalForm.at_zero` or `at_labels`): it lives within the
-    trust boundary only, and neither prints nor pickles.
+    An evaluator holds private data (unless made by `NormalForm.at_zero` or `at_labels`): it stays
+    within the trust boundary, and neither prints nor pickles.
 
     Parameters
     ----------
     form : NormalForm
     data : sequence of (ndarray of shape (size,) or (agents, size), csr_array or SparseMatrices)
-        One flat column-major array per private parameter and agent. Those of `NormalForm.factors`
+        One flat column-major array per private parameter and agent. Data in `NormalForm.factors`
         may be sparse. `trailing.of_all` joins the data of several agents.
     clips : sequence of Clip
     limited : bool
@@ -523,7 +523,7 @@ class Evaluator(BehindTheDoor):
             return self._backward(x)
 
     def clipped(self, x: Array, times: float) -> tuple[Array, int]:
-        """Return the clipped gradient of a multiple of f, and the number of clipped records.
+        """Return the gradient of a multiple of f with clipped records, and the number of these.
 
         Parameters
         ----------
@@ -628,7 +628,7 @@ class Clipped(BehindTheDoor):
         return g.reshape(count, -1) if self._clip.turned else g.reshape(-1, count).T
 
     def __call__(self, g: Array) -> Array:
-        """Return the flat cotangent g with the rows of too large contributions scaled down."""
+        """Return the flat cotangent g, with its rows scaled down for too large contributions."""
         count = self._lengths.shape[-1]
         columns = g.shape[-1] // count
         if self._clip.turned:  # records are columns, which lie one after the other
@@ -647,7 +647,7 @@ class AtomStep(BehindTheDoor):
     Attributes
     ----------
     j : int
-        Index among all atoms of the form.
+        Index of the atom among all atoms of the normal form.
     rule : Fitted
     arguments : sequence of Argument
     clips : dict of (int or None) to Clipped
@@ -783,7 +783,7 @@ class Argument(BehindTheDoor):
     ----------
     F : matrix of shape (m, n), or None
     terms : sequence of (atom index, matrix)
-        Terms as in `Combination`, or with matrices in the form of `quick`.
+        Atoms in the combination, by index, and their matrices M_j, perhaps in the form of `quick`.
     offset : ndarray, csr_array or SparseMatrices
         Sum of the constant part and all data terms: flat, or a matrix if the data are sparse.
     limit : callable or None

@@ -89,7 +89,11 @@ class ConstraintRows:
 
 @dataclass(frozen=True, eq=False)
 class PrivateConstraint:
-    """Cone program of a constraint with private data d; see the module for A, B and b."""
+    """Cone program ``A(d) y + s = b(d)`` of a constraint, affine in the private data d.
+
+    The vector y has the constraint's variables and auxiliary ones, and s lies in cones. D is the
+    total size of the agent's data.
+    """
 
     what: str  # name in messages, such as "Constraint 0 of agent 'north'"
     layout: Layout  # layout of its variables, which are the first columns
@@ -142,7 +146,7 @@ class PrivateConstraint:
     def _spread(self, number: int) -> Array:
         """Return the matrix that a margin of 1 subtracts from a semidefinite cone's slack.
 
-        Its entries are zero where no data occur.
+        The matrix is zero in rows without data. The semidefinite cone is part `number`.
         """
         moved = matrices(self.offsets[self.parts[number].rows].toarray().T)
         wide = np.concatenate(moved, axis=1)
@@ -166,7 +170,8 @@ class PrivateConstraint:
         -------
         ndarray, shape (rows, s)
             The image itself, except for semidefinite cones: there, a column that is the triangle of
-            V becomes the triangle of ``D^(-1/2) V D^(-1/2)``, with D as in the module's text.
+            V becomes the triangle of ``D^(-1/2) V D^(-1/2)``, where D is the matrix that a margin
+            of 1 subtracts.
         """
         if not self.order(number):
             return image
@@ -179,7 +184,8 @@ class PrivateConstraint:
     def moved(self, rows: Index) -> tuple[sp.csr_array, Array]:
         """Return the derivatives by the data of the slacks of some rows.
 
-        For row j the derivative is ``v_j(y) = offset - slope y``, with y as in the module.
+        For row j the derivative is ``v_j(y) = offset - slope y``, where y has N variables and
+        auxiliary ones. There are q rows and D entries of data.
 
         Returns
         -------
@@ -232,7 +238,7 @@ def private_constraint(
     ----------
     constraint : cvxpy constraint
     private : sequence of Private
-        All private objects of its agent, in order.
+        All private objects of the constraint's agent, in order.
     what : str
         Name of the constraint in messages, such as "Constraint 0 of agent 'north'".
     owner : str
@@ -500,7 +506,7 @@ class Tightened:
         return self._assembled(A, b)
 
     def directions(self) -> ConeData | None:
-        """Return a cone program whose recession directions hold for all released data.
+        """Return a cone program with the recession directions that all released data share.
 
         The result is None if private data multiply variables: the directions then depend on data.
         """
@@ -512,7 +518,7 @@ class Tightened:
     def _assembled(self, A: sp.csr_array, b: Array) -> ConeData:
         """Return the cone program with A and b, and with columns and cones for the margins.
 
-        Its rows are sorted by cone.
+        The program's rows are sorted by cone.
         """
         parts, cones = self.constraint.parts, self.constraint.data.cones
         m, N = A.shape
@@ -571,7 +577,7 @@ class Tightened:
         )
 
     def _boxes(self, width: int) -> dict[int, tuple[sp.csr_array, Array]]:
-        """Return the effect of noise on each part with a box as noise set; see `_image`.
+        """Return the effect of noise on each part whose noise set is a box, as in `_image`.
 
         `width` is the number of columns of the program.
         """
@@ -583,7 +589,8 @@ class Tightened:
     def _image(self, number: int, ball: NoiseBall, width: int) -> tuple[sp.csr_array, Array]:
         """Return A and b such that ``b - A y`` is the effect of noise on the rows of a part.
 
-        The effect on row j is ``r N' v_j(y)``, as in the module.
+        The effect on row j is ``r N' v_j(y)``, with the ball's radius r and matrix N, and the
+        derivative v_j of the row's slack by the data. A part is one inequality or cone.
 
         The l2 norm of all these rows bounds the effect of noise in the ball on a cone. If data are
         in the first row of a second-order cone and in others, Cauchy's inequality adds a factor of

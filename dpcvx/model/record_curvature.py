@@ -47,12 +47,12 @@ class RecordCurvature(BehindTheDoor):
 
     @staticmethod
     def none(n: int) -> RecordCurvature:
-        """Return the object for no records and n variables."""
+        """Return second derivatives in n variables of the losses of no records."""
         return RecordCurvature(np.zeros((0, 1, n)))
 
     @staticmethod
     def at(form: NormalForm, data: Sequence[Data], clip: Clip, x: Array) -> RecordCurvature:
-        """Return the second derivatives of an objective's records at a point x.
+        """Return the second derivatives at x of the losses of an objective's records.
 
         Parameters
         ----------
@@ -84,9 +84,9 @@ class RecordCurvature(BehindTheDoor):
         Each record's second derivative is scaled down to a trace of at most the limit.
 
         If one record is added, removed or replaced, each result moves by at most the limit. Each
-        summand has a trace between 0 and the limit. It raises the trace of the sum by its trace,
-        and the largest eigenvalue by a number between 0 and its norm (Weyl), which is at most its
-        trace.
+        summand has a trace between 0 and the limit. The summand raises the trace of the sum by its
+        trace, and the largest eigenvalue by a number between 0 and its norm (Weyl), which is at
+        most its trace.
 
         Parameters
         ----------
@@ -109,7 +109,9 @@ class RecordCurvature(BehindTheDoor):
 
 
 def _parts(form: NormalForm, data: Sequence[Data], clip: Clip, x: Array) -> tuple[Array, Array]:
-    """Return J and D of all records, as in the module, with finite entries.
+    """Return J and D of all records, with the second derivative ``J' D J`` of a record's loss.
+
+    Their shapes are (records, scores, n) and (records, scores, scores). All entries are finite.
 
     Their shapes are (records, scores, n) and (records, scores, scores).
     """

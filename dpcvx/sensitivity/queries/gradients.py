@@ -41,7 +41,7 @@ class Gradient(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return scale and text of the noise; the scale is infinite if the bound varies by point."""
+        """Return scale and text of the noise; the scale is infinite if bounds vary by point."""
         level = gradient_level(facts, norm)
         if level == math.inf:
             return super().noise(facts, norm, times, scale)
