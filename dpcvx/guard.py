@@ -63,7 +63,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 def guarded(
     compute: Callable[[], T], refusal: Callable[[str], DpcvxError], *, foreign: bool = False
 ) -> T:
-    """Compute on private data, without floating-point warnings.
+    """Return the result of a computation on private data, without floating-point warnings.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ _AGAIN = (
 def _of_one_import(
     error: DpcvxError, thing: Callable[..., Any], given: Iterable[object]
 ) -> BaseException:
-    """Return the error without frames, or another error if the package was imported again."""
+    """Return the error without stack frames, or another one if dpcvx was imported again."""
     again = isinstance(error, (ModelError, PrivacyError)) and _imported_again(thing, given)
     return ModelError(_AGAIN) if again else _bare(error)
 
@@ -274,7 +274,7 @@ def _is_old(kind: type) -> bool:
 
 
 def _inner(given: Iterable[Any], is_method: bool) -> Iterable[Any]:
-    """Yield the arguments, and the elements of arguments that are lists, tuples or dicts."""
+    """Yield arguments, except a method's `self`, and elements of lists, tuples or dicts."""
     for position, part in enumerate(given):
         if is_method and position == 0:  # `self` belongs to the import of its method
             continue

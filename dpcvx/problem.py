@@ -1,4 +1,4 @@
-"""Problems and plans as users hold them, with their verbs."""
+"""Problems and plans, with the methods that users call."""
 
 from __future__ import annotations
 

@@ -342,7 +342,10 @@ def _of(lines: Sequence[Mapping[str, Any]], what: str) -> list[Mapping[str, Any]
 def _compared(
     path: Path, runs: Mapping[str, _AuditedRun], opened: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
-    """Yield lines on the ledger's totals, after checking that the log has all of its runs."""
+    """Yield lines on the ledger's totals, after checking that the log has all of its runs.
+
+    `opened` are the log's lines on its owner, which list runs before the log began.
+    """
     ledger = path.with_suffix("")
     if not ledger.exists():
         charged = [name for name, run in runs.items() if run.last > 0]

@@ -165,7 +165,7 @@ class Remote:
         return journal
 
     def begin(self, plan: Terms) -> tuple[int, tuple[str, ...]]:
-        """Send the offers and return the agreed rounds; see `dpcvx.run.live.RemoteExecutor`."""
+        """Offer the plan to owners; return the agreed number of rounds, and notes on the run."""
         log = self._open()
         try:
             offers = offers_of(plan, self._name() if log.begun is None else log.begun.run)
@@ -388,7 +388,7 @@ class _Run:
         return [_spread(answer.answer, local) for answer, local in pairs]
 
     def reports(self) -> list[worker.Report]:
-        """Return the owners' final reports."""
+        """Return the owners' reports after the end of the run."""
         if self.log.ended is None:
             status = "completed" if self._t == self.plan.rounds else "stopped"
             # An owner may have begun a round that other owners did not answer.
@@ -488,7 +488,7 @@ class _Run:
         self._said = line
 
     def _sent(self, frames: Mapping[str, bytes], late: Late | None = None) -> dict[str, bytes]:
-        """Send frames and return answers; wait for disconnected owners, and send theirs again.
+        """Send messages and return answers; wait for disconnected owners, and send theirs again.
 
         A run that is closed early continues without these owners.
         """

@@ -167,7 +167,7 @@ def _first_fault(path: Path, raw: bytes, width: int, headed: bool) -> FileError:
 
 
 def _fault(cell: str, line: str, first: bool) -> str:
-    """Return the fault of a cell as text, without its contents; empty if it is a number."""
+    """Return the fault of a cell of a line as text, without contents; empty for a number."""
     if not cell:
         return "a missing cell. Fill in a number, or leave out the row"
     if cell[0] in "\"'" or cell[-1] in "\"'":

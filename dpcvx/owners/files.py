@@ -156,7 +156,7 @@ class CoordinatorLog:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the log's file."""
         if self._file is not None:
             with suppress(OSError):  # a failed write has raised an error earlier
                 self._file.close()

@@ -274,7 +274,7 @@ class SocketHub:
         self._line = line
 
     async def _greeted(self, socket: ServerConnection) -> None:
-        """Serve one connection from its greeting until it ends."""
+        """Serve one owner's connection from its greeting until it ends."""
         name = peer_name(socket.transport.get_extra_info("peercert"))
         named = "" if socket.request is None else socket.request.headers.get("User-Agent", "")
         try:

@@ -228,7 +228,7 @@ class End:
 
 @dataclass(frozen=True, eq=False)
 class FinalAccount:
-    """Final account that an owner sends to the coordinator."""
+    """Message with an owner's last iterates, violation and releases, at the end of a run."""
 
     run: str
     answer: Answer  # shared components of the iterates

@@ -181,7 +181,7 @@ def _form(form: NormalForm) -> None:
 
 
 def _combination(u: Combination, form: NormalForm, sizes: Sequence[int]) -> int:
-    """Check a combination, and return its size; `sizes` has the sizes of all earlier atoms."""
+    """Check an affine combination of atoms; return its size. `sizes` are the atoms' sizes."""
     m = _size(u.shape, "a shape")
     if u.F is not None:
         _matrix(u.F, (m, form.n), "F")

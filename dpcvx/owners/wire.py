@@ -160,7 +160,7 @@ def digest(value: Any) -> str:
 
 
 def portable(local: LocalProgram) -> LocalProgram:
-    """Return the program with variables numbered by position: cvxpy's ids vary by process."""
+    """Return an agent's program with variables numbered by position: cvxpy's ids vary."""
     places = {p.variable: k for k, p in enumerate(local.layout.pieces)}
 
     def moved(layout: Layout) -> Layout:
@@ -229,7 +229,7 @@ def _whole(value: Any) -> int:
 
 
 class _Reader:
-    """Reader of one tree; it copies arrays, so that later changes of the frame do not matter."""
+    """Reader of a frame's tree of records; it copies arrays, so the frame may change later."""
 
     def __init__(self, raw: memoryview) -> None:
         self.rest = raw

@@ -73,7 +73,7 @@ class AgentPlan:
 
     @property
     def claimed(self) -> float | None:
-        """Sensitivity of answers that the user claims, in place of a derived one."""
+        """User's claim of the sensitivity of the agent's answers, in place of a derived one."""
         return self.needs.sensitivity
 
     def projector(self) -> Projector:
@@ -123,7 +123,7 @@ class AgentPlan:
 
     @property
     def request(self) -> AgentRequest:
-        """Numbers in the plan's request for this agent, from which its others follow."""
+        """Numbers in the plan's request for this agent; its other numbers follow from them."""
         noise, statistic = self.noise, self.publication
         return AgentRequest(
             multiplier=None if noise is None else noise.requested,
@@ -216,7 +216,7 @@ def composed(agents: Agents, count: int) -> dict[str, Composition]:
 
 
 def released(agents: Agents, requests: Sequence[AgentRequest]) -> Agents:
-    """Return the agents' plans with the statistics that they release once.
+    """Return the agents' plans with the statistics of private data that they release once.
 
     Parameters
     ----------
@@ -326,7 +326,7 @@ class Compiled:
 
     @property
     def solvable(self) -> bool:
-        """Return whether the objectives are quadratic in the private part for any data."""
+        """Return whether the parts of objectives with private data are quadratic for any data."""
         pairs = ((local.form, self.sensitivities[local.name]) for local in self.program.agents)
         return all(
             s is None or s.constant or (not s.clips and is_quadratic_given_data(form))

@@ -65,7 +65,7 @@ class Draft:
 
     @property
     def needs(self) -> Requirements:
-        """Requirements of the algorithm."""
+        """Requirements of the plan's method, such as its queries."""
         return self.algorithm.requirements
 
     @property
@@ -395,7 +395,7 @@ def answering(agents: Agents, needs: Requirements) -> Agents:
 
 
 def _smoothness(agent: AgentPlan, needs: Requirements) -> Smoothness | None:
-    """Return the derived smoothness of an agent's objective, or else the user's claim."""
+    """Return the derived smoothness of an agent's objective, or else the user's claim, if any."""
     form, claimed = agent.program.form, needs.smoothness
     derived = smoothness(form)
     if derived is None:

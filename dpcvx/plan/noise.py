@@ -272,7 +272,7 @@ def exceeds(price: Price, epsilon: float) -> bool:
 
 
 def _budget(agent: str, asked: Declared | None, price: Price) -> float:
-    """Return the epsilon that an agent's ledger may reach after the plan."""
+    """Return the epsilon that an agent's ledger may reach: the requested, or the planned one."""
     if asked is None or asked.epsilon is None:
         return price.epsilon
     fixed = asked.mechanism.per_step() is not None
@@ -287,7 +287,7 @@ def _budget(agent: str, asked: Declared | None, price: Price) -> float:
 
 
 def check_secret(agents: Agents, secret: SecretSums) -> None:
-    """Refuse distributed noise without a proof.
+    """Refuse distributed noise for agents that no privacy proof covers.
 
     Raises
     ------

@@ -25,7 +25,7 @@ from .request import Choice, Observer, Release
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """Terms of a plan; the public class `dpcvx.Plan` adds the methods that users call."""
+    """Settings and numbers of a plan; the public class `dpcvx.Plan` adds methods for users."""
 
     problem: Declaration = field(repr=False)
     algorithm: Algorithm[Any, Any]
@@ -75,7 +75,7 @@ class Terms:
 
     @frameless
     def guarantee_for(self, *, seeded: bool, counted: bool = False) -> Guarantee:
-        """Return the guarantee of a run.
+        """Return the guarantee of a run of this plan.
 
         Parameters
         ----------

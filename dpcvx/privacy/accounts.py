@@ -61,7 +61,7 @@ class Account:
         Number of agents that may hold one person's data: every release counts this many times, as
         if all of them made it.
     committed : float or None
-        mu^2 of the first run with noise, as it was planned; None until a further run follows. From
+        Gaussian mu^2 of the first run with noise, as planned; None before a further run. From
         then on, the rule of `adaptive` applies, which holds for runs planned one after the other;
         until then, `Composition.price` applies.
     """

@@ -71,7 +71,7 @@ def price(total: Composition, committed: float, delta: float, *, pooled: bool) -
     total : Composition
         All releases of all runs.
     committed : float
-        mu^2 of the first run with noise, as it was planned.
+        Gaussian parameter mu^2 of the first run with noise, as it was planned.
     delta : float
         Delta at which epsilon is computed.
     pooled : bool

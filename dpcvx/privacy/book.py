@@ -266,7 +266,7 @@ class JointAccount:
 
 
 def _charge(account: Account, entry: Entry, noise: Calibrated | None) -> None:
-    """Record one release in one account."""
+    """Record one release in one account, with noise or as an exact value."""
     if noise is None:
         account.expose(entry)
     elif noise.stated is not None:

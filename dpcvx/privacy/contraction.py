@@ -136,7 +136,7 @@ class Iteration:
 
 @dataclass(frozen=True)
 class HiddenRounds:
-    """Multipliers that prove how rounds hide an earlier turn, last round first, with the bounds."""
+    """Multipliers that prove how rounds hide the iteration of a user before them, last first."""
 
     multipliers: Multipliers  # (t_F, t_G) of each round
     losses: tuple[float, ...]  # g_K for increasing numbers K of rounds, starting at the end
@@ -176,7 +176,7 @@ class Proved:
     contractions: tuple[tuple[float, float], ...]  # rho and kappa
 
     def hides(self, after: int) -> bool:
-        """Return whether `after` later rounds reduce a turn's privacy loss by at least 1 %."""
+        """Return whether `after` later rounds reduce this privacy loss by at least 1 %."""
         return bool(self.of_last(np.array([after]))[0] < 0.99 * self.last[0])
 
     def of_last(self, after: NDArray[np.int64]) -> Array:
@@ -280,7 +280,7 @@ class Form:
         return P - away + rounding[:, :, None] * np.eye(2)
 
     def of_turn(self, W: Array) -> float:
-        """Return the bound of a turn's loss, ``max W(1, -1) / (1 + h)^2``, rounded up."""
+        """Return the bound of the privacy loss, ``max W(1, -1) / (1 + h)^2``, rounded up."""
         terms = self.b[:, :, None] * W * self.b[:, None, :]
         sizes = terms.sum(axis=(1, 2)) + 1e-14 * np.abs(terms).sum(axis=(1, 2))
         return float((sizes * self.squares).max()) * _UP
@@ -374,7 +374,7 @@ def _smallest(chains: list[Array]) -> Array:
 
 
 def _chain(form: Form, W: Array, chain: HiddenRounds) -> Array:
-    """Return bounds of a turn's loss for growing numbers of rounds, from the last form W."""
+    """Return bounds of the privacy loss for growing numbers of rounds, from the last form W."""
     _require(
         len(chain.losses) == len(chain.multipliers) + 1 <= MOST_ROUNDS + 1,
         "its numbers of rounds do not fit together",
@@ -397,7 +397,7 @@ def _least(right: tuple[Array, Array], where: str) -> Array:
 
 
 def _contraction(form: Form, claimed: ContractingNorm) -> tuple[float, float]:
-    """Return the verified contraction factor rho and turn size kappa of a norm."""
+    """Return a norm's verified contraction factor rho, and bound kappa of a user's change."""
     rho, flat = _multiplier(claimed.rho), np.array(claimed.norm, dtype=float)
     _require(
         flat.shape == (len(form.b), 3) and bool((np.abs(flat) < _HUGE).all()),

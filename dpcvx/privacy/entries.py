@@ -86,14 +86,14 @@ class Span:
     steps: int = 0
 
     def place(self, i: int) -> tuple[int, int]:
-        """Return the round and step of the i-th entry, from 0."""
+        """Return the round and step of the i-th ledger entry; i counts from 0."""
         if self.steps == 0:
             return self.first.round, self.first.step + i
         rounds, step = divmod(self.first.step - 1 + i, self.steps)
         return self.first.round + rounds, step + 1
 
     def entry(self, i: int) -> Entry:
-        """Return the i-th entry, from 0."""
+        """Return the i-th ledger entry; i counts from 0."""
         t, step = self.place(i)
         return replace(self.first, round=t, step=step) if i else self.first
 
@@ -122,11 +122,11 @@ class _Picked:
 
     @property
     def count(self) -> int:
-        """Number of entries."""
+        """Number of ledger entries."""
         return self.places.size
 
     def entry(self, i: int) -> Entry:
-        """Return the i-th entry, from 0."""
+        """Return the i-th ledger entry; i counts from 0."""
         return self.entries[self.places[i]]
 
     @property
@@ -170,7 +170,7 @@ class Entries(Sequence[Entry]):
         return [*self._runs, (last, 1)]
 
     def append(self, entry: Entry) -> None:
-        """Append an entry."""
+        """Append a ledger entry."""
         longer = self._spans[-1].extended(entry) if self._spans else None
         if longer is None:
             self._spans.append(Span(entry))

@@ -356,7 +356,7 @@ _STRIDE = 8
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """Losses by user if users take turns in a fixed order and only the last iterate is released.
+    """Privacy losses by user, for turns in a fixed order, if only the last iterate is released.
 
     Attributes
     ----------
@@ -388,7 +388,7 @@ class Profile:
 def profile(
     block: TwoBlock, sensitivity: float, sigma: float, *, users: int, iterations: int | None = None
 ) -> Profile:
-    """Return the losses of users who take turns in the order ``0, 1, ..., users - 1, 0, 1, ...``.
+    """Return the privacy losses of users who take turns in the order ``0, ..., users - 1, 0, ...``.
 
     Parameters
     ----------
@@ -430,7 +430,7 @@ def profile(
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Loss of any single user if the number of iterations after the user's turn is random.
+    """Privacy loss of any user if the number of iterations after the user's turn is random.
 
     The randomness must not depend on the data. It may become known: the bounds hold if it is
     released along with the final iterate.
@@ -476,7 +476,7 @@ def permuted(
 
 
 def stopped(block: TwoBlock, sensitivity: float, sigma: float, *, users: int) -> Mixture:
-    """Return any user's loss in one pass that stops after N // 2 + 1 to N turns, uniformly.
+    """Return any user's privacy loss in a pass that stops uniformly after N // 2 + 1 to N turns.
 
     N is the number of users. The bound is the loss of user N // 2 + 1. Earlier users have more
     later iterations for every outcome, and later users are more often without a turn. Arguments as
@@ -492,7 +492,7 @@ def stopped(block: TwoBlock, sensitivity: float, sigma: float, *, users: int) ->
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
-    """Loss of any single user if each iteration draws its user uniformly at random.
+    """Privacy loss of any single user if each iteration draws its user uniformly at random.
 
     It is not in the paper. The uses compose as if the iterate before each next use were released,
     and the bound is the Renyi divergence of the mixture over the draws, which may become known.
@@ -548,7 +548,7 @@ class Sampled:
 def sampled(
     block: TwoBlock, sensitivity: float, sigma: float, *, users: int, iterations: int
 ) -> Sampled:
-    """Return any user's loss if each iteration draws its user uniformly, with replacement.
+    """Return any user's privacy loss if iterations draw users uniformly, with replacement.
 
     Arguments as in `profile`.
     """

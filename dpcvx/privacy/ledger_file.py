@@ -249,7 +249,7 @@ class Journal:
 
     @property
     def lines(self) -> int:
-        """Number of lines on disk."""
+        """Number of the ledger file's lines on disk."""
         return self._count
 
     def has_finished(self, fingerprint: str) -> bool:
@@ -270,7 +270,7 @@ class Journal:
         self._append(run_line(fingerprint, seeded, listed, derived))
 
     def charge(self, agents: list[str], entry: Entry) -> None:
-        """Record one charge of several agents with identical releases, before they compute them."""
+        """Record a charge of several agents for identical releases, before these are computed."""
         with self._turn:
             self._admitting().charge(agents, entry)
             self._settle()

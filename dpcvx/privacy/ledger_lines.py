@@ -278,7 +278,7 @@ class Writer(Protocol):
     """Interface of the ledger for agents: records are on disk before a value is released."""
 
     def charge(self, agents: list[str], entry: Entry) -> None:
-        """Record one charge of several agents with identical releases, before they compute them."""
+        """Record a charge of several agents for identical releases, before these are computed."""
         ...
 
     def release(self, agents: list[str], round_step: tuple[int, int], values: Array) -> None:

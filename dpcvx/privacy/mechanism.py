@@ -324,7 +324,7 @@ Mechanism = Gaussian | Laplace | Staircase
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A mechanism with its noise multiplier; with the sensitivity, it determines the noise.
+    """Noise mechanism with its multiplier; together with a sensitivity, it determines the noise.
 
     No plan is needed to use it: agents and requests to data owners hold it without one.
     """

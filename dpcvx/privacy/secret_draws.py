@@ -192,7 +192,7 @@ class Draws:
         return last.count * math.expm1(wide) / self.users**2 + last.rest**2
 
     def distribution(self, last: LastRounds) -> Any:
-        """Return a loss distribution that dominates the whole run's privacy loss for this choice."""
+        """Return a loss distribution that dominates the privacy loss of the whole run."""
         turn = self.turn / math.sqrt(last.share)
         width = _width(turn, last.count)
         apart = None if self.apart is None else turn * self.apart

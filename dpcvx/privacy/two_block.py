@@ -335,7 +335,7 @@ def step_interval(
 
 
 def refusal(block: TwoBlock) -> str | None:
-    """Return the reason why the strongly convex bound is inapplicable; None if it applies."""
+    """Return the reason why the bound for strong convexity is inapplicable; None if it applies."""
     nu, mu, mu_g, beta, eta = block.nu, block.mu, block.mu_g, block.beta, block.eta
     if mu == 0:
         return (

@@ -403,7 +403,7 @@ class ConicProgram:
         return _Instance(values, q, b, center, far, curvature)
 
     def _with_weights(self, D: Array) -> tuple[Array, float]:
-        """Return the entries of P + diag(D) over its curvature, and the curvature.
+        """Return the entries of P + diag(D), divided by its largest curvature, and the latter.
 
         The result is kept for the last D.
         """

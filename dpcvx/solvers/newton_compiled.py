@@ -131,7 +131,11 @@ class _Work(NamedTuple):
 
 @_compiled
 def _factor(hp, hi, H, parent, lp, li, L, inverse, marks, y):
-    """Factor ``H = L diag(1 / inverse) L'`` row by row; return whether all pivots are positive."""
+    """Factor ``H = L diag(1 / inverse) L'`` row by row; return whether all pivots are positive.
+
+    `hp` and `hi` are the offsets and rows of H's columns, `lp` and `li` of L's. `parent` has the
+    first row below the diagonal of L's columns. `marks` and `y` are work arrays.
+    """
     n = hp.size - 1
     after, flag, path, stack = marks[0], marks[1], marks[2], marks[3]
     for k in range(n):
@@ -177,7 +181,7 @@ def _factor(hp, hi, H, parent, lp, li, L, inverse, marks, y):
 
 @_compiled
 def _solve(lp, li, L, inverse, x):
-    """Solve a linear system by its factors; x is the right side and becomes the solution."""
+    """Solve a linear system by factors of its matrix; x, the right side, becomes the solution."""
     n = lp.size - 1
     for k in range(n):
         value = x[k]
@@ -241,14 +245,14 @@ def _opened(begin, ints, begins, floats):
 
 @_compiled
 def _factored(fixed, work, H, L, inverse):
-    """Factor H into L and inverse; return whether all pivots are positive."""
+    """Factor the matrix H into L and inverse; return whether all pivots are positive."""
     hp, hi, parent, lp, li = fixed.hp, fixed.hi, fixed.parent, fixed.lp, fixed.li
     return _factor(hp, hi, H, parent, lp, li, L, inverse, work.marks, work.y)
 
 
 @_compiled
 def _weigh(begin, ints, begins, floats):
-    """Compute the entries and the factor of H for weights D, and each function's natural penalty.
+    """Compute and factor the objective's matrix H for weights D, and set natural penalties.
 
     Return whether H could be factored.
     """
@@ -277,7 +281,7 @@ def _weigh(begin, ints, begins, floats):
 
 @_compiled
 def _evaluate(fixed, work):
-    """Compute all functions at u, and gradients of those that are positive or have a multiplier."""
+    """Compute constraint functions at u, and gradients if positive or with a multiplier."""
     heads, pairs, columns = fixed.heads, fixed.pairs, fixed.columns
     blocks, block, d = fixed.blocks, fixed.block, fixed.d
     u, slack, phi, J = work.u, work.slack, work.phi, work.J
@@ -394,7 +398,7 @@ def _add_rows(fixed, weights, out):
 
 @_compiled
 def _penalize(fixed, work, rules, growing, wanted, refinements, budget):
-    """Run the second stage, see `PlainKernel`; return whether the answer in u is certified.
+    """Run `PlainKernel`'s second stage, penalties; return whether the answer u is certified.
 
     The other three numbers are gap, value and violation of the answer.
     """
@@ -478,7 +482,7 @@ def _penalize(fixed, work, rules, growing, wanted, refinements, budget):
 
 @_compiled
 def _newton(fixed, work, rules, wanted, refinements, steps, leeway):
-    """Take Newton's steps from u, which is evaluated; return whether the answer in u is certified.
+    """Take Newton's steps from the evaluated point u; return whether the answer is certified.
 
     The other three numbers are gap, value and violation of the answer. If the first step increases
     the violation by more than `leeway`, it is repeated with fewer functions. (`leeway` is a float
@@ -568,7 +572,7 @@ def _newton(fixed, work, rules, wanted, refinements, steps, leeway):
 
 @_compiled
 def _project(begin, ints, begins, floats, rules, growing, counts, near, least):
-    """Project the point in x by both stages, in place; return whether the answer is certified.
+    """Project the point in x by Newton's method, in place; return whether it is certified.
 
     The other three numbers are gap, value and violation of the answer.
     """
@@ -673,7 +677,7 @@ class CompiledKernel:
 
 
 def _joined(arrays: Any) -> tuple[Any, Any]:
-    """Return the offsets of the arrays, and their concatenation."""
+    """Return the offsets of arrays in their concatenation, and this concatenation."""
     return np.cumsum([0, *(a.size for a in arrays)]), np.concatenate(arrays)
 
 

@@ -51,7 +51,9 @@ _BORDER = (5.0, 0.004, 0.0002)
 
 @dataclass(frozen=True, eq=False)
 class NewtonLayout:
-    """Affine map ``x = x0 + Z u`` and functions of u, with u in the order of the factorization.
+    """Affine map ``x = x0 + Z u``, and convex constraint functions of u, for Newton steps.
+
+    The entries of u are in the order of the factorization.
 
     A "pair" is a function and a column that it depends on; an "entry" is a pair and a row of its
     function; a "product" is two pairs of one function. All are listed function by function.
@@ -131,7 +133,7 @@ class NewtonLayout:
 
     @property
     def size(self) -> int:
-        """Number of free columns, p."""
+        """Number p of free columns, the entries of u."""
         return self.hp.size - 1
 
 
@@ -273,7 +275,7 @@ def _long_equalities(data: ConeData) -> tuple[ConeData, int]:
 def _functions(
     substituted: Substituted, cones: Cones, equalities: int
 ) -> tuple[sp.csr_array, Array, Index] | None:
-    """Return rows, constants and numbers of rows of all functions that depend on u.
+    """Return rows, constants and numbers of rows of all constraint functions that depend on u.
 
     Return None if a constant function is violated, or if one of the first `equalities` functions is
     constant.
@@ -324,7 +326,7 @@ def _parents(lp: Index, li: Index) -> Index:
 
 
 def _weighted(Z: sp.csr_array, keys: Index) -> sp.csr_array:
-    """Return the linear map from D to the entries of Z' diag(D) Z at positions `keys`.
+    """Return the linear map from weights D to entries of Z' diag(D) Z at positions `keys`.
 
     Positions are column times p plus row, in the upper triangle.
     """
@@ -436,17 +438,17 @@ class Rules(NamedTuple):
         return self.violation, self.far, self.gap, self.relative, self.penalty
 
     def room(self, budget: int) -> float:
-        """Return the allowed number of violated functions at the initial point, per column."""
+        """Return how many functions per column may be violated at the initial point, by budget."""
         return math.inf if budget >= self.most else min(1.0, self.crowded * budget)
 
     def shared(self, budget: int) -> tuple[int, int]:
-        """Return the numbers of steps of the first and of the second stage, from their total."""
+        """Return the numbers of steps of the first and second stage, from the total `budget`."""
         budget = min(budget, self.most)
         steps = min(self.steps, budget)
         return steps, budget - steps if budget - steps >= self.least else 0
 
     def reach(self, budget: int) -> float:
-        """Return the allowed values of functions at the initial point, relative to their terms."""
+        """Return the allowed function values at the initial point, over their terms, by budget."""
         return self.away * 2.0 ** min(budget, self.most)
 
     @property

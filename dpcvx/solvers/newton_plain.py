@@ -279,9 +279,9 @@ class PlainKernel:
         return negative if self._equal is None else negative & ~self._equal
 
     def _bent(self, tried: _Tried, sigma: Array) -> tuple[Array, Array]:
-        """Return the entries of an augmented Lagrangian's second derivative, without long rows.
+        """Return an augmented Lagrangian's second derivative, with penalties sigma, at `tried`.
 
-        The second result holds the weights of the long rows in it.
+        The results are its matrix entries without long rows, and the weights of the long rows.
         """
         a, b, of_pair = self._a, self._b, self._of_pair
         inside = tried.length <= tried.head

@@ -80,7 +80,7 @@ class Extent:
         return min([float(np.linalg.norm(size)), *inside])
 
     def contains(self, x: Array) -> bool:
-        """Return whether a point lies in the set."""
+        """Return whether a point lies in this set."""
         return bool(self.containing(x[np.newaxis])[0])
 
     def containing(self, points: Array) -> NDArray[np.bool_]:
@@ -94,7 +94,7 @@ class Extent:
         return inside
 
     def meeting(self, other: Extent) -> Extent:
-        """Return the intersection with another set."""
+        """Return the intersection of this set with another one."""
         return Extent(
             np.maximum(self.lower, other.lower),
             np.minimum(self.upper, other.upper),
@@ -288,7 +288,7 @@ class Projector:
         return x
 
     def nearest(self, v: Array) -> Array:
-        """Return the point of W closest to v, shape (n,); all blocks must have closed forms."""
+        """Return the point of the set closest to v, shape (n,); all blocks need closed forms."""
         x = self(v, np.ones_like(v)).x
         if not self.closed_form or x is None:
             raise package_fault("The nearest point has no closed form on this set.")
@@ -341,7 +341,7 @@ class Projector:
         return Extent(lower, upper, tuple(balls), tuple(sums))
 
     def violation(self, x: Array) -> float:
-        """Return the largest violation of W's constraints by x; nan if it is unknown.
+        """Return the largest violation of the set's constraints by x; nan if it is unknown.
 
         Closed forms, and a conic part whose rows have no test, count by the largest component of
         the distance from the projection.

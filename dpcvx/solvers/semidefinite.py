@@ -145,7 +145,7 @@ class SemidefiniteStep:
         return None
 
     def _point(self, t: Array, y: Array) -> tuple[Array, Array, Array, Array, float]:
-        """Return the slack for multipliers y, eigenvalues, eigenvectors, residual and dual value.
+        """Return, for multipliers y, slack, eigenvalues, eigenvectors, residual and dual value.
 
         Eigenvalues and eigenvectors are of the matrix before its projection onto the cone.
         """

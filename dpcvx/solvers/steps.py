@@ -261,7 +261,8 @@ class ProximalStep:
     .. math:: x^+ = \operatorname{argmin}_{x \in W} \langle g, x \rangle + r(x)
               + \tfrac12 \| x - c \|_D^2
 
-    which is :math:`\Pi_W^D(c - g / D)` for r = 0. The projector has the nonsmooth term r.
+    which is :math:`\Pi_W^D(c - g / D)` for r = 0. The projector has the set W and the
+    nonsmooth term r; c is the center.
     """
 
     projector: Projector
