@@ -39,7 +39,7 @@ def _local(engine: Any) -> Path:
 
 
 class OwnerSite(Executor):
-    """Executor of one owner during a job."""
+    """Executor of NVIDIA FLARE that holds one owner's session during a job."""
 
     def __init__(self) -> None:
         super().__init__()

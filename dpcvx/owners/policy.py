@@ -279,7 +279,7 @@ class _File:
         dimensions: int,
         from_csv: Callable[[Path, int], Any],
     ) -> Callable[[], Any]:
-        """Return a function that fetches values from a csv or npy file, or calls a function."""
+        """Return a function that fetches values from the file or function that `said` names."""
         module, colon, function = said.partition(":")
         if colon and not (self._folder / said).exists():
             return partial(_called, self._folder, module, function)

@@ -64,7 +64,7 @@ _DTYPES = {kind: np.dtype(kind) for kind in ("<f8", "<i8", "<i4", "<u8")}
 
 
 def encode(value: Any, largest: float = LARGEST) -> bytes:
-    """Encode a record, or a value that a record's field may have, as a frame.
+    """Encode a record, or a value that a record's field may have, as a frame of bytes.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def encode(value: Any, largest: float = LARGEST) -> bytes:
 
 
 def decode(frame: bytes | memoryview, largest: float = LARGEST) -> Any:
-    """Decode the record or value in a frame.
+    """Decode the record or value in a frame of bytes; see `encode`.
 
     Parameters
     ----------

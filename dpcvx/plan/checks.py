@@ -156,7 +156,7 @@ def check_switched_off(problem: Declaration, request: Request, noisy: bool) -> N
 
 
 def check_groups(problem: Declaration, asked: Noises) -> None:
-    """Refuse different noise for one group's agents: their joint loss would have no bound."""
+    """Refuse different noise for one group's agents: no bound of their joint loss is proved."""
     private = {name for name, agent in problem.named.items() if agent.private}
     for group in problem.group_names:
         if len({asked[name] for name in group if name in private}) > 1:
@@ -169,7 +169,7 @@ def check_groups(problem: Declaration, asked: Noises) -> None:
 
 
 def check_group_noise(problem: Declaration, multipliers: Mapping[str, float | None]) -> None:
-    """Refuse different noise multipliers in one group: its joint loss would have no bound."""
+    """Refuse different noise multipliers in one group: no bound of its joint loss is proved."""
     for group in problem.group_names:
         if len({multipliers[name] for name in group} - {None}) > 1:
             members = " and ".join(f"'{name}'" for name in group)

@@ -163,7 +163,7 @@ def constants(
 
 
 def _changes_apart(users: Sequence[AgentPlan]) -> float:
-    """Return how many neighboring changes at most turn one user's data into another's.
+    """Return how many neighboring changes at most turn one user's data into another's, or inf.
 
     If users differ only in names and data, and all data are rows, then changing one row after the
     other turns the data of any user into the data of any other. Each step is a change of one user's

@@ -181,7 +181,7 @@ class Account:
 
     @property
     def colluders(self) -> int | None:
-        """Largest number of colluding agents for which `spent` holds; None if any may collude."""
+        """Largest number of colluding agents for which `spent` holds; None for any number."""
         thresholds = (entry.colluders for entry, _ in self.entries.kinds)
         return min((count for count in thresholds if count is not None), default=None)
 

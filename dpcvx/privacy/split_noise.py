@@ -214,7 +214,7 @@ def coalition(colluders: int) -> str:
 
 
 def departure(parties: int, scale: float) -> mpmath.mpf:
-    """Return tau: summed noise has the probabilities of rounded normal noise within 1 +- tau.
+    """Return tau: sums have rounded normal noise's probabilities up to factors of 1 +- tau.
 
     Parameters
     ----------

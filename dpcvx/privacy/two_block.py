@@ -472,14 +472,14 @@ def _unit(block: TwoBlock, sensitivity: float, sigma: float) -> float:
 
 
 def _start(block: TwoBlock, R: float) -> float:
-    """Return kappa_R: the state's squared change by a user's data, over (eta Delta)^2."""
+    """Return kappa_R: a bound of the state's squared change by a user, over (eta Delta)^2."""
     highest = block.eta * block.beta * block.A_norm**2
     s = min(max(1 - 2 * R, block._low), highest)
     return (R + s) / (1 + s) ** 2
 
 
 def _pair(block: TwoBlock, q: float, R: float) -> float:
-    """Return c(q, R): the squared shifts that two noises hide, over the difference's norm^2."""
+    """Return c(q, R): a bound of squared shifts for two noises, over the squared norm."""
     h, qq = block._h, q * q
     trace = qq / R + (1 + qq) / h
     return trace * (1 + math.sqrt(max(1 - 4 * (qq / R / trace) * (1 / h / trace), 0.0))) / 2

@@ -283,7 +283,7 @@ def _row_kinds(cones: Cones) -> tuple[NDArray[np.str_], Index]:
 
 
 def _runs(starts: Index, cones: list[int]) -> Index:
-    """Return the rows of these cones, one cone after the other."""
+    """Return the rows of these cones, one cone after the other; `starts` are first rows."""
     chosen = np.array(cones, dtype=np.intp)
     first, sizes = starts[chosen], starts[chosen + 1] - starts[chosen]
     before = np.cumsum(sizes) - sizes
@@ -291,7 +291,7 @@ def _runs(starts: Index, cones: list[int]) -> Index:
 
 
 def _any_row(flags: NDArray[np.bool_], starts: Index) -> NDArray[np.bool_]:
-    """Return, for each cone, whether any of its rows is flagged."""
+    """Return, for each cone, whether any of its rows is flagged; `starts` are first rows."""
     if starts.size == 1:
         return np.zeros(0, dtype=bool)
     return np.logical_or.reduceat(flags, starts[:-1])

@@ -108,7 +108,7 @@ _MOST_BOUNDS = 100
 
 
 class _Instance(NamedTuple):
-    """Program scaled for one solve: variable (x - center) / far, objective over curvature."""
+    """Program scaled for one solve: variable (x - center) / far, objective over its curvature."""
 
     values: Array
     q: Array

@@ -49,7 +49,7 @@ _LOOPS = 80
 
 
 class Kernel(Protocol):
-    """Solver of ``minimize 1/2 sum_i D_i (x_i - v_i)^2`` under the constraints of a layout."""
+    """Solver of ``minimize 1/2 sum_i D_i (x_i - v_i)^2`` under a `NewtonLayout`'s constraints."""
 
     def __init__(self, layout: NewtonLayout, budget: int, near: int = 0) -> None: ...
 

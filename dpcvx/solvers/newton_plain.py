@@ -254,7 +254,7 @@ class PlainKernel:
         return _Tried(merit, slack, phi, w, length, head, share, pull, Hu)
 
     def _times(self, u: Array) -> Array:
-        """Return ``H u``, three times as fast as scipy's product for a few hundred entries."""
+        """Return ``H u``, H the objective's matrix, faster than scipy for a few hundred entries."""
         products = self._H * u[self._column]
         return np.asarray(np.bincount(self._row, products, u.size), float)
 
@@ -316,7 +316,7 @@ class PlainKernel:
         return slack, length, divisor, length - slack[self._heads]
 
     def _gradients(self, slack: Array, divisor: Array) -> Array:
-        """Return the gradients J by pairs; for a zero tail, the gradient of the head row."""
+        """Return gradients J by (function, column); for a zero tail, the head row's gradient."""
         turned = slack / -divisor[self._of_row]
         turned[self._heads] = 1.0
         return np.add.reduceat(self._by_pair * turned[self._by_pair_row], self._pair_begin)
@@ -334,7 +334,7 @@ class PlainKernel:
 
 
 class _Tried(NamedTuple):
-    """Evaluation of a point u in the second stage.
+    """Augmented Lagrangian and its parts at a point u, in the second stage.
 
     Attributes
     ----------

@@ -56,7 +56,7 @@ class Projection(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Extent:
-    """Set that contains a point: bounds, balls around 0 of some components, and linear functions.
+    """Set that encloses another: bounds, balls around 0 of some components, linear functions.
 
     Attributes
     ----------

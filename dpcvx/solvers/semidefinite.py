@@ -45,7 +45,7 @@ _DECREASE = 1e-4
 
 
 class SemidefiniteStep:
-    """Function of D and c that returns ``argmin 1/2 x'(P + diag D) x + (q + c)'x`` over the set.
+    """Function of D and c: ``argmin 1/2 x'(P + diag D) x + (q + c)'x`` over the set in `data`.
 
     The answer depends on the arguments alone. Products are kept for the last D.
 
@@ -98,7 +98,7 @@ class SemidefiniteStep:
         return Nearest(x, weight * gap) if math.isfinite(gap) else None
 
     def _weighed(self, D: Array) -> tuple[float, Array]:
-        """Return the curvature as a multiple of the cone's metric, and the linear term in u.
+        """Return the curvature for D as a multiple of the cone's metric, and the linear term in u.
 
         The multiple is 0 if the curvature is no multiple of the metric.
         """

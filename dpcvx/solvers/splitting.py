@@ -122,7 +122,7 @@ class Splitting:
         return steps.mean(v, self._start(steps, anchor)) / steps.root
 
     def rounding(self, D: Array, anchor: Array, reach: float) -> float:
-        """Return a bound of the rounding error of an answer, in the D-norm.
+        """Return a bound of the rounding error of an answer, in the norm with weights D.
 
         Parameters
         ----------
