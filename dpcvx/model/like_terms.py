@@ -363,7 +363,10 @@ class _Gathering:
         return None
 
     def _product(self, j: int, atom: Atom) -> _Part | None:
-        """Return a product of records and a common factor as rows that may be stacked, or None."""
+        """Return atom j as rows that may be stacked, if it is a product of records, or None.
+
+        The other factor is common to all records.
+        """
         left, right = atom.args
         if is_data(left) and not is_data(right):
             inner = right.shape[0]
@@ -510,7 +513,8 @@ def _order(parts: Sequence[_Part]) -> Index:
 def _joined(each: Sequence[_Rows], starts: Index, positions: Index, flat: bool) -> Combination:
     """Stack the rows of combinations, each at its position in the stack.
 
-    The result is a vector if `flat`, else a matrix.
+    The rows of combination i have the positions from index ``starts[i]`` on. The result is a vector
+    if `flat`, else a matrix.
     """
     count, width = positions.size, each[0].width
     parts: dict[Hashable, list[tuple[Index, Index, Array]]] = {}

@@ -224,7 +224,7 @@ def matrices(triangles: Array) -> Array:
 
 
 def triangle(full: Array) -> Array:
-    """Return scaled upper triangles of symmetric matrices: the inverse of `matrices`."""
+    """Return scaled upper triangles of symmetric matrices `full`: the inverse of `matrices`."""
     j, i = np.tril_indices(full.shape[-1])
     return full[..., i, j] * np.where(i == j, 1.0, math.sqrt(2))
 
@@ -357,7 +357,8 @@ def _parts(
 ) -> tuple[ConstraintRows, ...]:
     """Return the rows of a cone program that contain private data, by cone.
 
-    `by_user` tells whether the user wrote an equality.
+    `offsets` and `slopes` are as in `PrivateConstraint`. `by_user` tells whether the user wrote an
+    equality.
     """
     m, D = offsets.shape
     bends = (np.diff(slopes.indptr) > 0).reshape(m, D).any(axis=1)

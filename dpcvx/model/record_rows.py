@@ -269,7 +269,7 @@ def cut_arguments(atom: Atom, mode: Mode) -> list[tuple[Combination, bool]]:
 def _asked(form: NormalForm, atom: Atom, mode: Mode, count: int) -> list[tuple[int, Mode]] | None:
     """Return the atoms that an atom reads, with their modes.
 
-    The result is None if the atom reads several rows of records at once.
+    The result is None if the atom reads several of the `count` records in one row.
     """
     if (mode == "rows" and not _reads_rows(atom)) or (mode == "sum" and not _is_sum(atom)):
         return None

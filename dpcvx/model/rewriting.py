@@ -89,7 +89,10 @@ def picked(u: Combination, rows: Index, shape: tuple[int, ...]) -> Combination:
 
 
 def _unscaled(atom: Atom, make: Make) -> Combination | None:
-    """Return a product with the numbers that scale its factors moved out of it, or None."""
+    """Return a product with the numbers that scale its factors moved out of it, or None.
+
+    `make` builds the value of an atom.
+    """
     factor, args = 1.0, list(atom.args)
     for k, u in enumerate(args):
         number = _factor(u)
@@ -132,7 +135,7 @@ def _factor(u: Combination) -> float:
 def _entries(atom: Atom, make: Make) -> Combination | None:
     """Return an entrywise product with the data as first factor.
 
-    The result is None if they are the first factor already.
+    The result is None if they are the first factor already. `make` builds the value of an atom.
     """
     first, other = atom.args
     if is_data(other) and not is_data(first):
@@ -141,7 +144,10 @@ def _entries(atom: Atom, make: Make) -> Combination | None:
 
 
 def _product(atom: Atom, atoms: Sequence[Atom], make: Make) -> Combination | None:
-    """Return a matrix product with row scales and public columns moved out of it, or None."""
+    """Return a matrix product with row scales and public columns moved out of it, or None.
+
+    `make` builds the value of an atom.
+    """
     left, right = atom.args
     inner = right.shape[0]
     rows = left.h.size // inner
@@ -275,7 +281,7 @@ def _split(atom: Atom, rows: int, inner: int, make: Make) -> Combination | None:
 def _few(atom: Atom, make: Make) -> Combination | None:
     """Return a reduction of one or two entries as an entrywise atom, or None.
 
-    `make` builds the atom's value from its rule, data, arguments and shape.
+    `make` builds the value of an atom from rule, data, arguments and shape.
     """
     (u,), size = atom.args, int(np.prod(atom.shape))
     count = u.h.size // size if size else 0

@@ -97,7 +97,10 @@ def _maps(u: Combination) -> list[Matrix]:
 
 
 def _is_wide(u: Combination, count: int) -> bool:
-    """Return whether u has a dense matrix with several, not contiguous, rows per record."""
+    """Return whether u has a dense matrix with several rows per record, which are apart.
+
+    There are `count` records.
+    """
     return any(isinstance(M, np.ndarray) and M.shape[0] > count for M in _maps(u))
 
 
@@ -178,7 +181,10 @@ class _Block:
 
 
 def _in_blocks(rows: RecordRows, clips: Sequence[Clip], whole: Order, limit: Limit) -> Order:
-    """Return the order of evaluation of a gradient that reads rows block by block."""
+    """Return the order of evaluation that computes a gradient in blocks of rows.
+
+    `whole` is the order of evaluation without blocks.
+    """
     form, modes = rows.form, _by_row(rows)
     rest = [step for step in whole.steps if step.j not in modes]
     # A factor that all rows share, such as w in X @ w, is computed once, as an additional atom.
@@ -220,7 +226,10 @@ def _steps(
     clips: Sequence[Clip],
     limit: Limit,
 ) -> list[AtomStep]:
-    """Return the evaluation steps of one block of records, for atoms read block by block."""
+    """Return the evaluation steps of one block of records, for atoms read block by block.
+
+    `whole` is the order of evaluation without blocks.
+    """
     count, steps = block.own.stop - block.own.start, dict[int, AtomStep]()
     for j, mode in _by_row(block.rows).items():
         atom = block.rows.form.atoms[j]

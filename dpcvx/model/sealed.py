@@ -306,7 +306,8 @@ def _raw(
 ) -> tuple[Data | None, Codes | str | None]:
     """Return the unchecked values of a source, and the persons of its rows.
 
-    Instead of persons, the result has text on faulty identifiers, or None without any.
+    Instead of persons, the result has text on faulty identifiers, or None without any. `in_plane`
+    tells whether the values are complex.
     """
     read = complex_array if in_plane else real_data
     array, people, types = fetched(lambda: _read_as_numbers(source(), read), _what_fetches(name))

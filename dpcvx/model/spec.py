@@ -146,7 +146,7 @@ class PrivateSpec:
         )
 
     def admissible(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the stored entries of the closest data that the declaration allows.
+        """Return the stored entries of the admissible data closest to the entries `flat`.
 
         A declaration may require a sign, bounds, entries 0 or 1, rows in the probability simplex,
         or a positive semidefinite matrix.

@@ -144,11 +144,11 @@ class Sensitivity:
         return max(moved, default=0)
 
     def clips_keep_convexity(self, form: NormalForm) -> bool:
-        """Return whether clipped gradients are gradients of convex functions, equally smooth.
+        """Return whether clipped gradients belong to convex functions, at least as smooth.
 
-        They are for a convex loss of one score per record, which is affine in x: the loss's
+        They do for a convex loss of one score per record, which is affine in x: the loss's
         derivative in the score is monotone, and clipping keeps it monotone. For losses of several
-        scores they may not be.
+        scores they may not.
         """
         return all(clip.scores(form) == 1 for clip in self.clips)
 
@@ -158,7 +158,7 @@ class Sensitivity:
         Parameters
         ----------
         form : NormalForm
-            Form of the agent; see `NormalForm.renamed`.
+            Normal form of the agent for the new names; see `NormalForm.renamed`.
         """
         names = {a.name: b.name for a, b in zip(self.private, form.private, strict=True)}
         independent = tuple(names[name] for name in self.independent)
@@ -252,7 +252,11 @@ class Sensitivity:
         return bool(self.records) and self.weights is None and self.asserted is None
 
     def _around(self, p: int, x: Array, inside: bool) -> float:
-        """Return the sensitivity over the smallest ball around 0 in `_LADDER` that contains x."""
+        """Return the sensitivity over the smallest ball around 0 that contains x.
+
+        The radius is one of `_LADDER`. With `inside`, only the points of the agent's feasible set
+        in this ball count.
+        """
         radius = float(_rungs(x[np.newaxis])[0]) if self.flattens else math.inf
         if radius == math.inf:
             return math.inf
@@ -428,7 +432,7 @@ class Sensitivity:
 
     @cached_property
     def _several(self) -> dict[str, tuple[Rows, int]]:
-        """Adjacency and number of records, by label, for labels where a change moves several."""
+        """Adjacency and number of records, by label, if one change moves several records."""
         return {
             spec.adjacency.label: (spec.adjacency, spec.shape[0])
             for spec in self.private
@@ -474,7 +478,10 @@ class Sensitivity:
         scale: Array | None = None,
         where: Extent | None = None,
     ) -> float:
-        """Return the largest of `record_change` over all records; see that method's parameters."""
+        """Return the largest bound of the gradient's change by one record.
+
+        See `record_change` for the parameters.
+        """
         if self.clips:
             return largest_of(self.record_change(task, p, scale, where))
         removed = self.adjacency_of(task).relation != "replace_one"
@@ -498,7 +505,9 @@ class Sensitivity:
         where: Extent | None,
         removed: bool,
     ) -> Array:
-        """Return `record_change` for clipped contributions.
+        """Return, per record, a bound of the gradient's change, for clipped contributions.
+
+        `where` is a set that contains the point.
 
         `removed` tells whether zeros replace the record, instead of another record.
         """

@@ -50,7 +50,8 @@ def derive(
     owner : str
         Name of the agent, for messages.
     extent : callable
-        Function that returns the extent of the agent's set, called if it is needed.
+        Function that returns the bounds, balls and sums of the agent's feasible set, called if
+        needed.
     clip : float, optional
         Largest l2 norm of a single record's contribution, for clipping; infinite for no clipping.
     asserted : Asserted, optional
@@ -153,7 +154,7 @@ class _Sorted:
 
     @staticmethod
     def nothing(form: NormalForm) -> _Sorted:
-        """Return the result for a form without terms that contain data and variables."""
+        """Return empty lists of terms, for a form without terms with data and variables."""
         zero = tuple(sp.csr_array((form.n, spec.size)) for spec in form.private)
         return _Sorted(zero, (), [], {}, set())
 
@@ -161,8 +162,8 @@ class _Sorted:
 def _covered(form: NormalForm, clips: Sequence[Clip]) -> list[Atom]:
     """Return products of records and variables whose whole cotangents are clipped.
 
-    A linear term of such a product, such as ``- cp.sum(X @ w)`` next to ``cp.sum(cp.exp(X @ w))``,
-    is a part of the clipped contributions.
+    The cotangents are the derivatives by the products. A linear term of such a product, such as
+    ``- cp.sum(X @ w)`` next to ``cp.sum(cp.exp(X @ w))``, is a part of the clipped contributions.
     """
     return [form.atoms[clip.atom] for clip in clips if clip.beside is None]
 
@@ -216,7 +217,7 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 def _vanished(owner: str, names: Sequence[str], atoms: Sequence[str]) -> PrivacyError:
-    """Return the error for data that meet variables although their derived sensitivity is 0."""
+    """Return the error for a derived sensitivity of 0 although data and variables meet in atoms."""
     return PrivacyError(
         f"Private {_quoted(names)} of agent '{owner}' and variables meet in {', '.join(atoms)}, "
         "yet the derived sensitivity is 0, so the gradient would leave without noise. Remove the "
@@ -227,7 +228,7 @@ def _vanished(owner: str, names: Sequence[str], atoms: Sequence[str]) -> Privacy
 
 
 def _many_records(form: NormalForm, term: Term, on_d: frozenset[int]) -> bool:
-    """Return whether a term has so many private weights that records' bounds are used instead."""
+    """Return whether a term has so many private weights that records' bounds replace them."""
     rows = all(isinstance(form.private[k].adjacency, Rows) for k in on_d)
     many = sum(form.private[k].size for k in on_d) > LARGEST
     return rows and many and not is_private_quadratic(form, term)

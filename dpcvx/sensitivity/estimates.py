@@ -283,7 +283,10 @@ def dimension_of(back: Array, influence: Array | None) -> float:
 
 
 def weights_of(back: Array, influence: Array | None) -> Array:
-    r"""Return the matrix :math:`\Omega` scaled to trace 1; see `dimension_of` for Omega."""
+    r"""Return the matrix :math:`\Omega = B' W B` scaled to trace 1.
+
+    See `dimension_of` for the parameters.
+    """
     r = back.shape[1]
     if influence is not None:
         matrix = back.T @ influence @ back
@@ -293,7 +296,10 @@ def weights_of(back: Array, influence: Array | None) -> Array:
 
 
 def _weighed(back: Array, influence: Array) -> Array:
-    """Return Omega of `dimension_of`, or a smaller matrix with equal nonzero eigenvalues."""
+    r"""Return :math:`\Omega = B' W B`, or a smaller matrix with equal nonzero eigenvalues.
+
+    `back` is B and `influence` is W, as in `dimension_of`.
+    """
     if back.shape[1] <= back.shape[0]:
         return back.T @ influence @ back
     values, vectors = np.linalg.eigh(influence)

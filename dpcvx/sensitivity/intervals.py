@@ -152,7 +152,7 @@ def bounded_times(a: Array, b: Array | float) -> Array:
 
 
 def joined(a: Index, b: Index) -> Index:
-    """Return the record that two entries together depend on; `MIXED` for different records."""
+    """Return the record that entries a and b together depend on; `MIXED` for different ones."""
     out = np.where(a == PUBLIC, b, a)
     clash = (a != PUBLIC) & (b != PUBLIC) & (a != b)
     return np.where(clash, MIXED, out)

@@ -186,7 +186,7 @@ def finite_gradient(objective: Evaluator, x: Array) -> Array:
 
 
 def finite_clipped(objective: Evaluator, x: Array, times: float) -> tuple[Array, int]:
-    """Return `Evaluator.clipped`, with 0 in place of gradient entries that are not finite.
+    """Return the clipped gradient of `times` f at x, with 0 for entries that are not finite.
 
     The second result is the number of clipped records.
     """

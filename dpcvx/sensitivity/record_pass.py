@@ -184,7 +184,8 @@ def one_record(owner: Index, atom: Atom) -> Index:
 def scaled(g: Range, factor: Range, atom: Atom, count: int, absent: bool) -> Range:
     """Return the range of a cotangent times derivatives, entry by entry.
 
-    `g` is the range of the cotangent, and `factor` the range of the derivatives.
+    `g` is the range of the cotangent, and `factor` the range of the derivatives. There are `count`
+    records, and with `absent` they are zeros.
     """
     # A factor that is a single number does not depend on the record. For a record of zeros all
     # factors are single numbers, and its contribution has to count.

@@ -369,8 +369,8 @@ class Contributions:
     def alike(self) -> tuple[Contributions, Index] | None:
         """Contributions of one record of each kind, and the kind of every record, or None.
 
-        Records of one kind have equal public coefficients. Bounds hold for all admissible data, so
-        they are equal for records of one kind.
+        Records of one kind have equal public coefficients, and the result is None for too many
+        kinds. Bounds hold for all admissible data, so they are equal for records of one kind.
         """
         if self.count < _MANY or self.rows is None:
             return None

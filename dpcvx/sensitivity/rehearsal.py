@@ -114,7 +114,10 @@ def rehearse(
 def _escaped(
     sensitivity: Sensitivity, neighbors: tuple[Evaluator, Evaluator], x: Array, p: int
 ) -> tuple[float, bool]:
-    """Return the change of a large multiple of the clipped gradient, and if it is too large."""
+    """Return the change of a large multiple of the clipped gradient, and if it is too large.
+
+    `neighbors` are the objective's evaluators for two neighboring data sets.
+    """
     level = sensitivity.change_by_clips * (1.0 if p == 2 else math.sqrt(x.size))
     with np.errstate(all="ignore"):
         near, far = (objective.clipped(x, _STEEP)[0] for objective in neighbors)

@@ -232,7 +232,8 @@ class Publication:
     def unlimited(self, released: Array) -> Array:
         """Return the released data without a projection, one object after the other.
 
-        Their noise has the law that it was drawn from. The projection in `restore` changes the law.
+        The noise in these data has the law that it was drawn from. The projection in `restore`
+        changes the law.
         """
         return np.asarray(self.decode @ released)
 
@@ -240,7 +241,7 @@ class Publication:
     def units(self) -> list[float]:
         """Unit of each private object's entries in the statistic, if data are released.
 
-        It is the object's own sensitivity.
+        The unit is the object's own sensitivity.
         """
         starts = np.cumsum([0, *(spec.size for spec in self.private[:-1])])
         return [float(unit) for unit in 1 / self.encode.diagonal()[starts]]
@@ -320,7 +321,7 @@ class Once:
         Weights of the components of a linear coefficient.
     encode : csr_array or None
         Matrix from the data to a statistic that is neither data nor linear coefficient; with
-        "data", to one that determines them all.
+        "data", to a statistic that determines the data.
     """
 
     kind: Literal["data", "slope", "shaped slope", "sums", "second moments"]
@@ -459,7 +460,7 @@ def _disjoint_sums(matrix: Array) -> bool:
 def _with_sum(weights: Array, value: float, lower: Array, upper: Array) -> Array:
     """Return the vector ``clip(t w, lower, upper)`` with the weighted sum closest to a value.
 
-    Here w are the weights, and the number t is chosen.
+    Here w are the weights, and t is a number.
     """
 
     def entries(t: float) -> Array:

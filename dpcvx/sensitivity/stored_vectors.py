@@ -72,7 +72,8 @@ _ENTRIES = 20_000
 class Effect:
     """Change ``K e + w`` of a stored vector between neighboring data, for equal releases.
 
-    K is a known matrix, e is the gradient's change, and w is a vector with a bounded norm.
+    K is a known matrix, e is the change of the gradient at a fixed point, and w is a vector with a
+    bounded norm.
     """
 
     K: Array  # shape (n, n), or (1, 1) for a multiple of the identity
@@ -81,7 +82,7 @@ class Effect:
 
     @cached_property
     def known(self) -> float:
-        """Bound of ``||K e||_2``, where e is the gradient's change and K a known matrix."""
+        """Bound of ``||K e||_2`` for a known matrix K and the change e of the gradient."""
         return self.image(self.K, 2)
 
     @property
@@ -128,7 +129,10 @@ class Shift:
         return Effect(K, rest, self.image)
 
     def combined(self, vectors: Sequence[tuple[float, Effect]], slopes: Sequence[At]) -> Effect:
-        """Return the change of a weighted sum of stored vectors and of gradients at them."""
+        """Return the change of a weighted sum of stored vectors and of gradients at such vectors.
+
+        `vectors` are pairs of weight and change, and `slopes` are the gradients.
+        """
         parts = [*vectors, *((step.factor, self.slope(step.effect)) for step in slopes)]
         K, rest = np.zeros_like(self.center), 0.0
         for a, part in parts:
@@ -141,7 +145,7 @@ class Shift:
         return Effect(K, rest, self.image)
 
     def _paired(self, K: Array, rest: float, slopes: Sequence[At]) -> tuple[Array, float]:
-        """Return K and the rest of `combined` for gradients that change by almost the same e.
+        """Return K and the rest of `combined`, bounded with one e for all gradients in the sum.
 
         Each e is replaced by the first gradient's e. If that gives no smaller bound, K and the rest
         stay as they are.
@@ -179,7 +183,7 @@ def fixed_shift(
     n, size : int
         Sizes of the agent's vector and of its data.
     image : callable
-        Function that returns a bound of ``||K e||_p`` for K and p.
+        Function that returns a bound of ``||K e||_p`` for a matrix K and p.
     smoothness : float
         Lipschitz constant M of the gradients.
     curvature : Curvature or None
@@ -204,7 +208,8 @@ def varying_shift(
 ) -> Shift:
     """Return the change of gradients that move by a vector e that depends on the point.
 
-    The module defines L, here `turn`, and N, here `changes`; `smoothness` is M.
+    `turn` is the Lipschitz constant of e in the point, `changes` the number of changes from any
+    data to zeros, and `smoothness` the Lipschitz constant of the gradient.
     """
     M = smoothness * SLACK
     turn = min(turn * SLACK, 2 * M)
@@ -241,7 +246,7 @@ class Smoothness:
     asserted : bool
         Whether the user supplied M without a proof.
     curvature : Curvature or None
-        Bounds of second derivatives, if they are known.
+        Bounds of second derivatives; None if they are unknown.
     turn : float
         Lipschitz constant L of the difference of two neighbors' gradients; infinite if unknown.
     """
