@@ -239,7 +239,7 @@ def read_log(path: Path) -> AuditLines:
 
 @dataclass
 class _AuditedRun:
-    """Summary of the lines of one run."""
+    """Summary of an audit log's lines on one run."""
 
     offered: dict[str, Any]
     coordinator: dict[str, Any]
@@ -283,7 +283,7 @@ def report(path: Path) -> str:
 def _runs(
     lines: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, _AuditedRun], list[Mapping[str, Any]]]:
-    """Return the runs by their names, and the refusals that belong to no run."""
+    """Return the log's runs by name, and its lines on refusals that belong to no run."""
     runs: dict[str, _AuditedRun] = {}
     alone, coordinator, run = [], {}, None
     for line in lines:

@@ -163,7 +163,7 @@ class CoordinatorLog:
             self._file = None
 
     def begin(self, begun: RunBegun) -> None:
-        """Write the frame that begins a run."""
+        """Write the log's entry on a run that begins."""
         self.begun = begun
         self._write(begun)
 
@@ -377,7 +377,7 @@ class OwnerFiles:
         what : str
             Name of the file behind the ledger's name, without ``.dpx``.
         content : bytes
-            Frame to write.
+            Encoded message to write.
         """
         path = self.path(f"{what}.dpx")
         draft = path.with_name(f"{path.name}.new")
@@ -388,7 +388,7 @@ class OwnerFiles:
         os.replace(draft, path)
 
     def known(self, what: str) -> bytes:
-        """Return the frame in a file that `keep` wrote; empty if there is no such file."""
+        """Return the encoded message that `keep` wrote; empty if there is no such file."""
         path = self.path(f"{what}.dpx")
         return path.read_bytes() if path.exists() else b""
 

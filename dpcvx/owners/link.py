@@ -62,7 +62,7 @@ NAMED = f"dpcvx/{version('dpcvx')} {wire.MAGIC.decode()}"
 
 
 class SocketHub:
-    """The coordinator's hub: owners connect to it, and certificates identify them.
+    """The coordinator's transport (hub): owners connect to it; certificates identify them.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ from .session import Session
 
 
 class _Direct:
-    """Hub of owners in this process; at the end it closes their resources."""
+    """Transport (hub) to owners in this process; at the end it closes their resources."""
 
     def __init__(self, sessions: Mapping[str, Session], held: ExitStack) -> None:
         self._sessions, self._held = sessions, held

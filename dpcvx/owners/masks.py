@@ -123,7 +123,7 @@ class KeyFile:
         return noted == digest
 
     def keep(self) -> None:
-        """Write the newly reserved rounds; they are on disk when this returns."""
+        """Write the rounds with newly reserved masks; they are on disk when this returns."""
         for t in sorted(self._awaited.keys() - self._used.keys()):
             record = _RECORD.pack(t, self._awaited[t])
             self._write(0, self._end, record)
@@ -140,7 +140,7 @@ class KeyFile:
 
 
 class Masker:
-    """Masks of one owner in one run.
+    """Masks of one owner's values in the secure aggregation of one run.
 
     Parameters
     ----------
