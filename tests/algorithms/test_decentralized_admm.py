@@ -324,7 +324,7 @@ def test_exact_steps_ask_for_what_their_proof_needs():
     smooth = cp.sum_squares(x - d)
     refused(smooth + cp.norm1(x), dp.ModelError, "No smoothness constant.*agent 'a'")
     refused(smooth + cp.quad_over_lin(x, -0.5), dp.ModelError, "'a' is not convex")
-    refused(smooth, dp.ModelError, "set of agent 'a' has no closed form", [cp.norm(x) <= 1 - x[0]])
+    refused(smooth, dp.ModelError, "set of agent 'a' has no closed-form", [cp.norm(x) <= 1 - x[0]])
     refused(cp.sum_squares(rows @ x), dp.PrivacyError, "agent 'a'.* must be bounded at all points")
     w = cp.reshape(x, (2, 1), order="F") @ np.ones((1, 2))
     several = cp.sum(cp.log_sum_exp(rows @ w, axis=1))

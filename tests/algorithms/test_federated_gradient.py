@@ -188,7 +188,7 @@ class Deserted(Serial):
 
 
 def test_an_agent_that_leaves_ends_the_run_in_words():
-    with pytest.raises(dp.ModelError, match="Agent 'a1' sent nothing in round 2, and the run ends"):
+    with pytest.raises(dp.ModelError, match="Agent 'a1' sent nothing in round 2, so the run ended"):
         planned(study()[0]).run(executor=Deserted())
 
 

@@ -213,7 +213,7 @@ def test_a_run_with_secret_sums_that_diverges_says_so_at_the_limit(method):
         )
     with pytest.raises(dp.DataError, match="the run diverges: take shorter steps") as caught:
         plan.run()
-    where = r"In round \d+ agent '[^']+' would add a value beyond 10000 to the sum"
+    where = r"In round \d+ agent '[^']+' would add a value beyond 10000, the limit"
     assert re.match(where, str(caught.value))
 
 
