@@ -19,7 +19,7 @@ from .algorithms.base import (
     Residuals,
 )
 from .algorithms.consensus import Broadcast, ConsensusMethod, LocalCopy
-from .algorithms.facts import PublicFacts, StepRule
+from .algorithms.facts import Output, PublicFacts, StepRule
 from .algorithms.on_networks import Graph, Inbox, Inboxes, NetworkMethod, mixed, shared, spread
 from .algorithms.penalties import PenaltyRule, as_penalty
 from .algorithms.program import LocalProgram, Program
@@ -68,6 +68,7 @@ __all__ = [
     "Objective",
     "Oracle",
     "Outcome",
+    "Output",
     "PenaltyRule",
     "Program",
     "PublicFacts",

@@ -79,7 +79,10 @@ class PublicFacts(Protocol):
 
     @property
     def limit(self) -> float:
-        """Step size above which gradient steps diverge on the terms with known smoothness."""
+        """Largest step size for the smooth terms of nonsmooth objectives; infinite without any.
+
+        For smooth objectives, `longest` and `step` return step sizes.
+        """
         ...
 
     @property

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from .._arguments import of_package
 from ..errors import DataError, PrivacyError, package_fault
 from ..guard import guarded
 from ..model.adjacency import Rows
@@ -324,6 +325,13 @@ def charge_for(
         return grid, entry_on(noise, round_step, grid, query.released)
     if public_state is None or bound == 0:
         if public_state is not None and query.matters(public_state):
+            if not of_package(type(query)):
+                raise PrivacyError(
+                    f"{type(query).__name__}.bound returned 0 for agent '{facts.name}', but the "
+                    "answer may depend on private data. Return a positive bound, or let "
+                    "`matters` return False if the answer never depends on them. Without a "
+                    "sensitivity, no noise can be scaled to the answer."
+                )
             raise PrivacyError(
                 f"The effect of one change on the {query.released} of agent '{facts.name}' is "
                 "too small for a floating-point number, so no noise can be scaled to it. Scale "

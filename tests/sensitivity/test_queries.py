@@ -12,7 +12,7 @@ import dpcvx as dp
 from dpcvx.algorithms.base import Requirements
 from dpcvx.algorithms.on_networks import shared
 from dpcvx.sensitivity.queries.gradients import Gradient, Step
-from dpcvx.sensitivity.queries.query import Query, rounding_floor
+from dpcvx.sensitivity.queries.query import UNPROVED, Query, rounding_floor
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +48,19 @@ class Doubtful(Slope):
 
     def bound(self, known):
         return 0.02 * super().bound(known)
+
+
+@dataclass(frozen=True, eq=False)
+class Renamed(Slope):
+    """The same query with the bound that it inherits."""
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Slope):
+    """A query whose bound denies that its answer depends on the data."""
+
+    def bound(self, known):
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -114,11 +127,28 @@ def test_its_answers_are_charged_by_its_own_bound_and_named_by_it(mechanism):
     assert "times the sensitivity of the slope" in plan.guarantee.agents[0].noise
     for agent, account in zip(plan.agents, result.ledger.values(), strict=True):
         assert [e.released for e in account.entries] == ["slope"] * 8
-        assert {e.certificate for e in account.entries} == {"derived"}
+        assert {e.certificate for e in account.entries} == {"asserted"}
         l2 = agent.sensitivity.l2
         assert all(l2 <= e.sensitivity <= l2 + e.grid for e in account.entries)
     assert {r.value.shape for r in result.transcript.releases} == {(1,)}
     assert result.ledger.spent() == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
+
+
+@pytest.mark.parametrize("query, named", [(Slope, "Slope"), (Renamed, "Slope"), (Gradient, "")])
+def test_a_guarantee_names_the_query_whose_bound_the_package_does_not_prove(query, named):
+    guarantee = planned(replace(METHOD, query=query)).guarantee
+    kinds = {agent.certificate for agent in guarantee.agents}
+    assert (guarantee.kind, kinds) == (
+        ("asserted", {"asserted"}) if named else ("worst-case", {"derived"})
+    )
+    claims = [text for text in guarantee.assumptions if "nothing in the package proves it" in text]
+    assert claims == ([UNPROVED.format(named)] if named else [])
+
+
+def test_a_bound_of_zero_for_an_answer_that_matters_is_refused_by_name():
+    plan = planned(replace(METHOD, query=Constant))
+    with pytest.raises(dp.PrivacyError, match=r"Constant\.bound returned 0 for agent .*`matters`"):
+        plan.run(seed=1)
 
 
 @mechanisms

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._arguments import show
+from ..._arguments import of_package, show
 from ...errors import PrivacyError
 from ..known import ROUNDING, Facts, Known, Objective
 
@@ -25,6 +25,7 @@ Index = NDArray[np.intp]
 
 # An assumption of guarantees that rest on a user's claim.
 CLAIMED = "The sensitivities that the user asserted are true: nothing in the package proves them."
+UNPROVED = "The bound of the query {} holds for all data: nothing in the package proves it."
 
 
 class Query(abc.ABC):
@@ -108,8 +109,12 @@ class Query(abc.ABC):
 
     @classmethod
     def claims(cls, facts: Facts) -> tuple[str, ...]:
-        """Return texts on assumptions of the sensitivity that users supply without a proof."""
-        return ()
+        """Return texts on assumptions of the sensitivity that users supply without a proof.
+
+        By default, this is the assumption that `bound` holds if a user wrote it.
+        """
+        author = next(kind for kind in cls.__mro__ if "bound" in vars(kind))
+        return () if of_package(author) else (UNPROVED.format(author.__name__),)
 
     def size(self, n: int) -> int:
         """Return how many numbers an answer has, for an agent whose vector has n entries."""
