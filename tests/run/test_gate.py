@@ -115,6 +115,7 @@ def test_an_answer_that_one_change_cannot_move_is_public_unless_rounding_says_so
             query = SimpleNamespace(released="gradient", matters=lambda _, answer=matters: answer)
             found = charge_for(facts, (1, 1), query, 2, noise, state, bound)
             assert found == (expected, None)
-        query = SimpleNamespace(released="gradient", matters=lambda state: state is public)
+        package = type("Query", (SimpleNamespace,), {"__module__": "dpcvx.sensitivity"})
+        query = package(released="gradient", matters=lambda state: state is public)
         with pytest.raises(dp.PrivacyError, match="too small for a floating-point number"):
             charge_for(facts, (1, 1), query, 2, noise, public, 0.0)
