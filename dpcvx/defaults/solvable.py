@@ -62,8 +62,8 @@ def check_sets(program: Program) -> None:
     listed = " and ".join(f"'{name}'" for name in names)
     raise UnsolvableError(
         f"The constraints of agents {listed}{tied} do not meet: no values of the variables satisfy "
-        "all of them, so there is nothing to agree on. Loosen one of them; "
-        "cp.Problem(cp.Minimize(0), constraints) with all of them helps to find the conflict."
+        "all of them. Loosen one of them. To find the conflict, solve "
+        "cp.Problem(cp.Minimize(0), constraints) with fewer and fewer of them."
     )
 
 
@@ -137,9 +137,9 @@ def check_joint_minimizer(
     )
     if outcome is Outcome.INFEASIBLE:
         raise UnsolvableError(
-            "No point satisfies the constraints of all agents together, so the problem has no "
-            "solution. Look for agents whose sets do not meet in the variables that they share, "
-            "and for coupling= equalities that no points of these sets satisfy."
+            "No point satisfies the constraints of all agents together. Loosen a constraint, or an "
+            "equality in coupling=. To find the conflict, solve cp.Problem(cp.Minimize(0), "
+            "constraints) with fewer and fewer of them."
         )
     slope, private = np.zeros(n), False
     for agent, columns in zip(agents, whole.places, strict=True):

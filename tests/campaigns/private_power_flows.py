@@ -153,7 +153,19 @@ def outcome_of(
 
 def _plain_words(text: str) -> str | None:
     """A fault if an error does not say what to write or do."""
-    says = ("Write", "Give", "Use", "Leave", "Drop", "Correct", "raise", "Lower", "write", "Add")
+    says = (
+        "Write",
+        "Give",
+        "Use",
+        "Leave",
+        "Drop",
+        "Correct",
+        "raise",
+        "Lower",
+        "write",
+        "Add",
+        "Loosen",
+    )
     return None if any(word in text for word in says) else f"says no fix: {text}"
 
 
