@@ -228,7 +228,7 @@ def test_without_a_smoothness_constant_D_is_asked_for():
     problem = dp.Problem(agents)
     with pytest.raises(
         dp.ModelError,
-        match=r"No smoothness constant.*DecentralizedGradient\(\).*step=1 / \(4 \* L\)",
+        match=r"No smoothness constant.*step=1 / \(4 \* L\).*DecentralizedGradient\(\)",
     ):
         problem.plan(dp.DecentralizedADMM(), epsilon=1.0, delta=1e-6, rounds=2)
     plan = problem.plan(dp.DecentralizedADMM(step=1 / 5), epsilon=1.0, delta=1e-6, rounds=2)
