@@ -118,7 +118,7 @@ def is_int(value: object, least: int) -> bool:
 
 
 def countable(value: object, least: int) -> bool:
-    """Return whether a value is an integer from `least` to `COUNTED`."""
+    """Return whether a value is an integer from `least` to `COUNTED`, which is 10**9."""
     return is_int(value, least) and int(value) <= COUNTED  # pyright: ignore[reportArgumentType]
 
 
@@ -169,17 +169,17 @@ def one_of(value: object, *choices: str) -> bool:
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of an argument: a test, and the text after "must be" in the error if it fails."""
+    """Check of an argument: a test, and the text after "must be" in the error if it fails."""
 
     fits: Callable[[object], bool]
     words: str
 
     def because(self, reason: str) -> Kind:
-        """Return the kind with a reason, which may include a fix, appended to its text."""
+        """Return the check with a reason, which may include a fix, appended to its text."""
         return replace(self, words=f"{self.words}: {reason}")
 
     def otherwise(self, remedy: str) -> Kind:
-        """Return the kind with an alternative, such as other code, appended to its text."""
+        """Return the check with an alternative, such as other code, appended to its text."""
         return replace(self, words=f"{self.words}, {remedy}")
 
 
@@ -194,28 +194,28 @@ DIVISOR = Kind(
 
 
 def optional(kind: Kind) -> Kind:
-    """Return the kind that accepts None as well."""
+    """Return the check of an argument that may also be None."""
     return replace(kind, fits=lambda value: value is None or kind.fits(value))
 
 
 def integer(least: int) -> Kind:
-    """Return the kind of integers of at least `least`."""
+    """Return the check that an argument is an integer of at least `least`."""
     return Kind(lambda value: is_int(value, least), f"an int of at least {least}")
 
 
 def count(least: int = 1) -> Kind:
-    """Return the kind of integers from `least` to `COUNTED`, such as a number of rounds."""
+    """Return the check of a number of rounds or the like: an integer from `least` to 10**9."""
     words = f"an int of at least {least} and at most {COUNTED:.0e}"
     return Kind(lambda value: countable(value, least), words)
 
 
 def number(fits: Callable[[Any], bool], where: str) -> Kind:
-    """Return the kind of numbers in a range: ``number(lambda v: 0 <= v <= 1, "from 0 to 1")``."""
+    """Return the check of a number's range: ``number(lambda v: 0 <= v <= 1, "from 0 to 1")``."""
     return Kind(lambda value: finite(value) and fits(value), f"a number {where}")
 
 
 def choice(*texts: str) -> Kind:
-    """Return the kind of an argument that is one of these texts."""
+    """Return the check that an argument is one of these texts."""
     *others, last = (repr(text) for text in texts)
     words = f"{', '.join(others)} or {last}" if others else last
     return Kind(lambda value: one_of(value, *texts), words)

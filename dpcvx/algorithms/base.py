@@ -347,16 +347,18 @@ class Algorithm(abc.ABC, Generic[S, A]):
     returned: Output | None
 
     def check_fields(self, **kinds: Kind) -> None:
-        """Refuse parameters of a wrong type or range; `returned` is always checked.
+        """Refuse parameters of a wrong type or range, and an invalid `returned` in any case.
 
         Parameters
         ----------
         **kinds : Kind
-            Allowed type and range of each parameter, by name.
+            Allowed type and range of each parameter, by name. `returned`, which every method has,
+            names the iterate that a run returns, and needs no entry here.
 
         Raises
         ------
         ModelError
+            If a parameter has a wrong type or is out of range.
         """
         check_fields(self, self.called, returned=_OUTPUT, **kinds)
 

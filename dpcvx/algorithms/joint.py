@@ -136,12 +136,16 @@ def _side_by_side(
 
 
 def with_kept(data: ConeData, program: Program, values: Sequence[Array | None]) -> ConeData:
-    """Return the joint program plus the constraints with private data, for released data.
+    """Return the joint program with the constraints that contain private data added to it.
+
+    In these constraints, released data take the place of private data.
 
     Parameters
     ----------
     data : ConeData
+        Joint program of all agents, without these constraints.
     program : Program
+        Compiled problem with these constraints.
     values : sequence of (ndarray or None)
         Released data of each agent, one object after the other; None if no constraint contains
         them.
@@ -179,7 +183,7 @@ def missed(program: Program, auxiliary: Array) -> dict[str, Array]:
 
 
 def with_directions(data: ConeData, program: Program) -> ConeData:
-    """Return the joint program plus private constraints, to compute recession directions.
+    """Return the joint program with private constraints added, to compute recession directions.
 
     The directions hold for all data. Constraints are left out if private data multiply variables in
     them.

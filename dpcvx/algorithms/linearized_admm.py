@@ -111,7 +111,10 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
 
     @property
     def batched(self) -> bool:
-        """Return whether agents are batched: with noise on gradients, and not in subclasses."""
+        """Return whether identical agents are updated together, as a batch.
+
+        They are if noise is added to gradients. In subclasses, they are not.
+        """
         return self.perturb == "objective" and type(self) is LinearizedADMM
 
     @property

@@ -190,7 +190,15 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
     graph: Graph
 
     def network_of(self, program: Program, weights: str | Array = "metropolis") -> Network:
-        """Return the network of a problem's agents, from `graph`.
+        """Return the network that the method's parameter ``graph=`` describes, for a problem.
+
+        Parameters
+        ----------
+        program : Program
+            Compiled problem.
+        weights : str or ndarray, shape (N, N)
+            Weights of the averages over neighbors; see `dp.networks.build`. They are ignored if
+            ``graph=`` is a `Network`, which has its own.
 
         Raises
         ------

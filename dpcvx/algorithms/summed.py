@@ -158,7 +158,20 @@ class SummedMethod(Algorithm[ServerState, Member]):
 
     @abc.abstractmethod
     def advance(self, local: Local, state: Member, t: int, heard: Heard, oracle: Oracle) -> Member:
-        """Return the agent's state after a step, from `heard`: the last sum minus its target."""
+        """Return the agent's state after its step in round t.
+
+        Parameters
+        ----------
+        local : Local
+            Agent's public objective and constraints.
+        state : Member
+        t : int
+            Round, from 1.
+        heard : Heard
+            Sum of all agents' summands in the previous round, minus its `target`.
+        oracle : Oracle
+            Access to the agent's private data.
+        """
 
     def sums(self, program: Program) -> SecretSum | None:
         """Return the secure aggregation that agents use; None if the server side adds up.

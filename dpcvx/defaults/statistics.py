@@ -315,14 +315,23 @@ def _shaped_data(
     variance: Callable[[float], float],
     stakes: Sequence[Stake],
 ) -> Publication | None:
-    """Return a statistic that shapes the noise to constraints; None if it has no clear advantage.
+    """Return a statistic of the data with less noise where constraints need expensive margins.
+
+    The result is None if it has no clear advantage over `plain`.
 
     Parameters
     ----------
-    sensitivity, p, response, variance, stakes
-        Arguments of `publication`.
+    sensitivity : Sensitivity
+    p : {1, 2}
+        Norm of the sensitivity.
     plain : Publication
         Statistic of the data themselves, each object in units of its own sensitivity.
+    response : Response
+        Response of the problem to noise in the agent's data.
+    variance : callable
+        Function of a sensitivity that returns the variance of the noise in one component.
+    stakes : sequence of Stake
+        Costs of the margins of constraints with private data.
     """
     if not (stakes and sensitivity.constant and all(map(_one_by_one, sensitivity.private))):
         return None

@@ -41,7 +41,7 @@ _WORK = 1e8
 
 
 def responses(program: Program, optimum: AtStandIns = NOTHING) -> tuple[Response, ...]:
-    """Return the response of the problem to noise from each agent, in the order of the agents.
+    """Return, for each agent in order, how noise in its data changes solution and objective.
 
     Only those parts of the agents' sets are used that are known without solves: equalities and
     bounds.
@@ -285,11 +285,11 @@ class Selection(Request):
 
 @dataclass(frozen=True, eq=False)
 class Study(Compiled):
-    """A compiled problem with its responses to noise and its optimum for proxy data."""
+    """A compiled problem, the effect of noise on its solution, and its optimum for proxy data."""
 
     @staticmethod
     def of(compiled: Compiled) -> Study:
-        """Return a compiled problem as a `Study`, with responses to noise and public optimum."""
+        """Return a compiled problem as a `Study`, which adds facts for defaults."""
         if isinstance(compiled, Study):
             return compiled
         return Study(
@@ -298,7 +298,7 @@ class Study(Compiled):
 
     @cached_property
     def responses(self) -> tuple[Response, ...]:
-        """Return the responses of the problem to noise from each agent."""
+        """Return, for each agent, how noise in its data changes the solution and the objective."""
         return responses(self.program, self.at_stand_ins)
 
     @cached_property

@@ -27,7 +27,7 @@ Index = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """A combination as a matrix with rows that can be stacked below those of others."""
+    """An atom's argument, in the form of a matrix that can be stacked below similar arguments."""
 
     u: Combination
     rows: int
@@ -339,7 +339,7 @@ class _Gathering:
         return replace(u, terms=terms)
 
     def _part(self, j: int, atom: Atom) -> _Part | None:
-        """Return atom j as rows that may be stacked with others' rows; None if it cannot be."""
+        """Return atom j as rows that may be stacked below rows of similar atoms; None if not."""
         if not any(map(self._holds_data, atom.args)):
             return None
         rule = atom.rule
@@ -363,7 +363,7 @@ class _Gathering:
         return None
 
     def _product(self, j: int, atom: Atom) -> _Part | None:
-        """Return atom j as rows that may be stacked, if it is a product of records, or None.
+        """Return atom j as rows that may be stacked; None if it is no product of records.
 
         The other factor is common to all records.
         """

@@ -182,14 +182,16 @@ class Clip:
         return 1 if len(shape) < 2 else shape[0 if self.turned else 1]
 
     def scaled(self, lengths: Array, rows: Array) -> Array:
-        """Return the cotangents of records, scaled down if a contribution exceeds the bound.
+        """Return the cotangents of records, scaled down if a contribution exceeds `bound`.
+
+        Infinite and undefined cotangents become 0.
 
         Parameters
         ----------
-        lengths : ndarray, shape (..., rows)
+        lengths : ndarray, shape (..., records)
             l2 norms of the records.
-        rows : ndarray, shape (..., rows, columns of the product)
-            Cotangents of the product, one row per record.
+        rows : ndarray, shape (..., records, scores of a record)
+            Cotangents of the product ``L @ Z(x)``, one row per record.
         """
         # Factor by factor: the product of three factors could overflow or underflow.
         steep = row_lengths(rows)
@@ -202,7 +204,7 @@ class Clip:
         return out if usable.all() else np.where(usable[..., None], out, 0.0)
 
     def share(self, lengths: Array, steep: Array) -> Array:
-        """Return the ratio of the clipping bound to each record's contribution.
+        """Return the ratio of the clipping bound `bound` to each record's contribution.
 
         Contributions with a ratio below 1 are clipped.
 

@@ -302,7 +302,14 @@ def private_constraint(
 def _running_sums(tree: Any, places: Mapping[int, Any]) -> dict[int, Any]:
     """Return matrix products that replace running sums (``cp.cumsum``), by id of the sum.
 
-    cvxpy's cone form of a running sum has an equality for every entry, which data would be in.
+    In its cone form, cvxpy writes an equality for every entry of a running sum. Equalities with
+    private data are refused, and matrix products have none.
+
+    Parameters
+    ----------
+    tree : cvxpy expression or constraint
+    places : mapping of int to cvxpy expression
+        Expressions that replace others, such as private data, by id.
     """
     sums: dict[int, Any] = {}
     for argument in tree.args:

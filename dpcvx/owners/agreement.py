@@ -391,8 +391,9 @@ def _is_proved(mechanism: Mechanism, split: SplitNoise, offer: Offer) -> bool:
 def _check_document(offer: Offer) -> None:
     """Refuse a common document under which the guarantee of this owner would not hold.
 
-    Distributed noise protects this owner only if the honest others add their parts of it. So
-    every line must state the noise of the offer: equal scales, mechanism, decay and weights.
+    The document has a line with the program and the noise of each participant. Distributed noise
+    protects this owner only if the honest others add their parts of it. So every line must state
+    the noise of the offer: equal scales, mechanism, decay and weights.
     """
     if not sums_in_secret(offer.algorithm):
         if offer.lines:
@@ -465,7 +466,7 @@ def _part(offer: Offer, local: LocalProgram, policy: Policy) -> AgentPart:
 
 
 def _split(agents: Agents, offer: Offer) -> Agents:
-    """Return the agents with the part of distributed noise that the document names."""
+    """Return the agents with distributed noise as the offer states it; refuse too little noise."""
     split = offer.split
     if split is None:
         return agents
@@ -494,11 +495,12 @@ def _run(offer: Offer) -> str:
 
 
 def _require_enough_noise_in_sums(agent: AgentPlan, split: SplitNoise, offer: Offer) -> None:
-    """Refuse an offer whose stated privacy loss needs more noise than the document's lines add.
+    """Refuse an offer whose stated privacy loss needs more noise than the participants add.
 
-    The privacy loss follows from the offer's noise multiplier. The noise of the honest participants
-    must be at least this multiple of the sum's sensitivity, rounding included. Every release
-    repeats this comparison with the sensitivity of its query.
+    The offer's common document has a line with the noise of each participant. The privacy loss
+    follows from the offer's noise multiplier. The standard deviation of the honest participants'
+    noise must be at least the multiplier times the sum's sensitivity, rounding included. Every
+    release repeats this comparison with the sensitivity of its query.
     """
     noise = agent.noise
     if noise is None or MomentsTerm in agent.queries:

@@ -297,7 +297,7 @@ class OwnerFiles:
         self._ledger = ledger
 
     def path(self, what: str) -> Path:
-        """Return the path of the file `what` beside the ledger."""
+        """Return the path beside the ledger: its name, a dot, and `what`."""
         return self._ledger.with_name(f"{self._ledger.name}.{what}")
 
     def note(self, text: str) -> bool:
@@ -375,7 +375,7 @@ class OwnerFiles:
         Parameters
         ----------
         what : str
-            Name of the file behind the ledger's name, without ``.dpx``.
+            Last part of the file's name, which is the ledger's name, a dot, `what` and ``.dpx``.
         content : bytes
             Encoded message to write.
         """
@@ -388,7 +388,7 @@ class OwnerFiles:
         os.replace(draft, path)
 
     def known(self, what: str) -> bytes:
-        """Return the encoded message that `keep` wrote; empty if there is no such file."""
+        """Return the message that `keep` wrote under the name `what`; empty without such a file."""
         path = self.path(f"{what}.dpx")
         return path.read_bytes() if path.exists() else b""
 

@@ -318,14 +318,20 @@ def _text(value: Any) -> str:
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
-    """Return the shape of an array; refuse too many entries, even if they take no bytes."""
+    """Return the shape of an array; refuse too many entries, even if the frame stores none.
+
+    A frame stores no entries of an array of zeros.
+    """
     sizes = _sides(shape)
     _require_small(math.prod(sizes), "entries of an array")
     return sizes
 
 
 def _sides(shape: Any) -> tuple[int, ...]:
-    """Return the shape of a matrix; refuse a too large dimension, but not the number of entries."""
+    """Return the shape of a matrix; refuse it if one dimension is too large.
+
+    The number of entries is not limited, since a sparse matrix stores few of them.
+    """
     if not isinstance(shape, list) or len(shape) > 4:
         raise refused(
             "unreadable", "a shape was expected: a list of at most 4 whole numbers from 0 on"

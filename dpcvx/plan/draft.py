@@ -151,7 +151,7 @@ def make_terms(
 
 
 def checked(problem: Declaration, request: R) -> R:
-    """Check a request's arguments apart from the model; return it with Python numbers.
+    """Check a request's arguments before the model is compiled.
 
     Parameters
     ----------
@@ -159,6 +159,11 @@ def checked(problem: Declaration, request: R) -> R:
         Problem to be solved.
     request : Request
         Incomplete or complete request.
+
+    Returns
+    -------
+    Request
+        Request with Python's int and float in place of numpy's numbers, and with priors by agent.
 
     Raises
     ------

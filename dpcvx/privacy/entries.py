@@ -99,7 +99,7 @@ class Span:
 
     @property
     def kinds(self) -> Iterator[tuple[Entry, int]]:
-        """The only pair (first entry, count) of this span; see `Entries.kinds`."""
+        """Pair of the first ledger entry and the number of entries; see `Entries.kinds`."""
         yield self.first, self.count
 
     def extended(self, entry: Entry) -> Span | None:
@@ -115,7 +115,7 @@ class Span:
 
 @dataclass(frozen=True, eq=False)
 class _Picked:
-    """Entries of one agent, stored as indices into a list that many agents share."""
+    """Ledger entries of one agent, stored as indices into a list that many agents share."""
 
     entries: Sequence[Entry]
     places: NDArray[np.int32]
@@ -131,7 +131,7 @@ class _Picked:
 
     @property
     def kinds(self) -> Iterator[tuple[Entry, int]]:
-        """Pairs (entry, 1) of all entries; see `Entries.kinds`."""
+        """Pairs of each ledger entry and 1: none are counted together; see `Entries.kinds`."""
         return ((self.entries[index], 1) for index in self.places.tolist())
 
     def extended(self, entry: Entry) -> None:
@@ -179,14 +179,14 @@ class Entries(Sequence[Entry]):
         self._size += 1
 
     def pick(self, entries: Sequence[Entry], places: NDArray[np.integer]) -> None:
-        """Append entries from a list that many agents share.
+        """Append one agent's ledger entries, which stand in a list that many agents share.
 
         Parameters
         ----------
         entries : sequence of Entry
-            List of entries, which is stored without a copy.
+            Shared list, which is stored without a copy.
         places : ndarray of int
-            Indices of the entries, in the order of their rounds.
+            Indices of the agent's entries in this list, in the order of their rounds.
         """
         if places.size:
             self._spans.append(_Picked(entries, places.astype(np.int32)))
@@ -206,7 +206,7 @@ class Entries(Sequence[Entry]):
 
     @property
     def kinds(self) -> Iterator[tuple[Entry, int]]:
-        """Pairs (first entry, count) of entries that differ in round and step only."""
+        """Pairs (entry, count): entries that differ in round and step only, counted together."""
         for spans, times in self.runs:
             for span in spans:
                 yield from ((entry, times * count) for entry, count in span.kinds)

@@ -175,7 +175,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
     def _groups(
         self, query: Query, noise: Calibrated | None, public_state: Known | None
     ) -> Iterator[tuple[Index, Query]]:
-        """Yield groups of agents with one sensitivity bound and grid, and the query to each."""
+        """Yield groups of agents with equal sensitivity bound and grid, and the query to each."""
         everyone = self._gate.everyone
         if self.count == 1:
             yield everyone, query
@@ -339,7 +339,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         return RecordCurvature.none(x.size)
 
     def _joined(self) -> Sequence[Any]:
-        """Return the data by private object; a batch's data are joined in one object."""
+        """Return one item per private object; in a batch, it holds the data of all its agents."""
         if self.count == 1:
             return self._data[0]
         shapes = [spec.shape for spec in self._facts.form.private]

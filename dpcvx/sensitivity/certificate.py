@@ -240,6 +240,7 @@ class Sensitivity:
         Parameters
         ----------
         p : {1, 2}
+            Norm of the sensitivity.
         radius : float
         """
         if not self.flattens or not radius < math.inf:
@@ -252,10 +253,10 @@ class Sensitivity:
         return bool(self.records) and self.weights is None and self.asserted is None
 
     def _around(self, p: int, x: Array, inside: bool) -> float:
-        """Return the sensitivity over the smallest ball around 0 that contains x.
+        """Return the gradient's lp sensitivity over points in a ball around 0 that contains x.
 
-        The radius is one of `_LADDER`. With `inside`, only the points of the agent's feasible set
-        in this ball count.
+        The ball's radius is the smallest number in `_LADDER` that is at least the l2 norm of x. If
+        `inside` is true, only those points of the ball count that are in the agent's set.
         """
         radius = float(_rungs(x[np.newaxis])[0]) if self.flattens else math.inf
         if radius == math.inf:

@@ -317,9 +317,18 @@ class Pass:
         return np.where(np.isnan(total), np.inf, total)
 
     def _take(self, F: sp.csr_array, size: Array, apart: Array, signed: NDArray[np.bool_]) -> None:
-        """Add bounds of the gradient contributions that pass through ``F'`` to `parts`.
+        """Store bounds of records' contributions to the gradient through an argument ``F x + h``.
 
-        `size`, `apart` and `signed` are as in `ContributionSizes`.
+        They are added to bounds in `parts` of contributions to the same entries of the gradient.
+
+        Parameters
+        ----------
+        F : csr_array, shape (size of the argument, n)
+            Matrix of the argument. Records contribute to the gradient in its nonzero columns.
+        size, apart : ndarray, shape (count,)
+            Bound per record of its contribution's norm, and of the change if another replaces it.
+        signed : ndarray of bool, shape (count,)
+            Whether each entry of a record's contribution has one sign for all admissible data.
         """
         columns = np.zeros(F.shape[1], dtype=bool)
         columns[F.indices[F.data != 0]] = True

@@ -50,25 +50,29 @@ _INVERSE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Publication:
-    """A linear statistic of an agent's data that is released once with noise.
+    """A linear statistic of an agent's data d that is released once with noise.
 
-    Surrogate data are recovered from its noisy value.
+    Surrogate data are recovered from its noisy value. J is the Jacobian of the gradient in the
+    data. If it is constant, the data add the linear coefficient J d to the gradient.
 
     Attributes
     ----------
     private : tuple of PrivateSpec
     kind : {"data", "shaped data", "slope", "shaped slope", "sums"}
-        Kind of the statistic: the data themselves, each object in units of its own sensitivity;
-        another statistic that determines the data; the linear coefficient ("slope") J d with
-        weighted components; another statistic that determines J d (`dpcvx.defaults.data_shape`
-        shapes both); or weighted sums of entries, if the model reads no more of the data, see
-        `dpcvx.algorithms.weighted_sums`.
+        Kind of the statistic:
+
+        * "data": the data themselves, each object in units of its own sensitivity.
+        * "shaped data": another statistic that determines the data, shaped for less error.
+        * "slope": the linear coefficient J d, with weighted components.
+        * "shaped slope": another statistic that determines J d, shaped for less error.
+        * "sums": weighted sums of entries, if the model depends on the data only through them;
+          see `dpcvx.algorithms.weighted_sums`.
     encode : csr_array, shape (s, total size of the data)
         Matrix from the data, one object after the other, to the statistic.
     sensitivity : float
         Sensitivity of the statistic, in the mechanism's norm.
     jacobian : csr_array or None, shape (n, total size of the data)
-        The Jacobian J of the gradient in the data; None if it depends on the point.
+        The Jacobian J; None if it depends on the point.
     weights : ndarray, shape (s,)
         Weights of the components of J d that depend on the data, for a "slope"; else ones.
     estimates : tuple of (slice, Estimate)

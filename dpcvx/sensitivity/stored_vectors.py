@@ -70,10 +70,10 @@ _ENTRIES = 20_000
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """Change ``K e + w`` of a stored vector between neighboring data, for equal releases.
+    """Change ``K e + w`` of an agent's stored, unreleased vector between neighboring data.
 
-    K is a known matrix, e is the change of the gradient at a fixed point, and w is a vector with a
-    bounded norm.
+    Both data sets have equal released values. K is a known matrix, and e is the change of the
+    gradient at one fixed point. The vector w is unknown, but its norm has a known bound.
     """
 
     K: Array  # shape (n, n), or (1, 1) for a multiple of the identity

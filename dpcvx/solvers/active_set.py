@@ -142,7 +142,19 @@ class ActiveSet:
     def _asked(
         self, weights: _Weighted, slopes: Array, tolerance: float
     ) -> tuple[Array, Array] | None:
-        """Return the scaled minimizer and its multipliers; None if the solver fails."""
+        """Return DAQP's solution of the program and its multipliers; None if the solver fails.
+
+        Both are in the scaled variables ``z = x / unit``.
+
+        Parameters
+        ----------
+        weights : _Weighted
+            Program in the scaled variables, without its linear term.
+        slopes : ndarray, shape (n,)
+            Linear term in the scaled variables.
+        tolerance : float
+            Largest violation of constraints in the scaled variables.
+        """
         model = weights.model
         model.settings = {"primal_tol": tolerance}
         # An update with `sense` resets the solver's active set.

@@ -63,7 +63,7 @@ class Kernel(Protocol):
 
 
 def kernel_for(steps: int, sizes: Iterable[int]) -> str:
-    """Return the name of the kernel for a new plan.
+    """Return the name of the kernel, an implementation of Newton's method, for a new plan.
 
     It is numba if numba can be imported and the run is predicted to save more time than compiling
     takes. The prediction uses public numbers only. So all machines with numba choose the same
@@ -122,7 +122,7 @@ def _compiled() -> type[Kernel]:
 
 
 def require_kernel(name: str) -> None:
-    """Refuse the name of a kernel that cannot be used here.
+    """Refuse a kernel (implementation of Newton's method) that cannot be used on this machine.
 
     Raises
     ------
@@ -182,14 +182,14 @@ class Newton:
 
 
 def newton_for(layout: NewtonLayout, kernel: str) -> Newton | None:
-    """Return Newton's method for a set, or None if it is predicted to be slower than Clarabel.
+    """Return the projection onto a set by Newton's method; None if Clarabel should be faster.
 
     Parameters
     ----------
     layout : NewtonLayout
         Layout of the set.
-    kernel : str
-        Name of the kernel.
+    kernel : {"numpy", "numba"}
+        Implementation of Newton's method; numpy replaces numba on sets where it is faster.
 
     Raises
     ------

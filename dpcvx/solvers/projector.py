@@ -280,7 +280,7 @@ class Projector:
         return self._splitting.rounding(D[conic], anchor[conic], reach)
 
     def _closed(self, v: Array, D: Array) -> Array:
-        """Return v with its blocks of closed form projected, and all other components unchanged."""
+        """Return v after all projections with a closed form; other components are unchanged."""
         x = v.copy() if self._box is None else self._box(v, D)
         for columns, closed_form in self._blocks:
             for row, point in zip(np.atleast_2d(x), np.atleast_2d(v), strict=True):
@@ -288,7 +288,10 @@ class Projector:
         return x
 
     def nearest(self, v: Array) -> Array:
-        """Return the point of the set closest to v, shape (n,); all blocks need closed forms."""
+        """Return the point of the set closest to v, shape (n,), if no solver is needed.
+
+        The projection onto every block of components must have a closed form (`closed_form`).
+        """
         x = self(v, np.ones_like(v)).x
         if not self.closed_form or x is None:
             raise package_fault("The nearest point has no closed form on this set.")
@@ -319,7 +322,7 @@ class Projector:
         return replace(extent, sums=(*extent.sums, *sums))
 
     def known_extent(self) -> Extent:
-        """Return bounds on the set that closed forms give at once; other bounds are infinite."""
+        """Return bounds on the set that need no solves; all other bounds are infinite."""
         lower, upper = np.full(self.n, -np.inf), np.full(self.n, np.inf)
         balls: list[tuple[Index, float]] = []
         sums: list[LinearBound] = []

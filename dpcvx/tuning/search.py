@@ -277,7 +277,10 @@ class Search(Generic[P]):
     def _begun(
         self, settings: Iterable[Setting], ways: Sequence[Way], until: float
     ) -> list[PlanTrial[P]]:
-        """Return the trials of `settings` that end a first run; note the `ways` without any."""
+        """Return the trials of `settings` that end a first run before `until`.
+
+        The configurations in `ways` without such a trial are noted in `refused`.
+        """
         entries = self._tried(settings, until)
         for way in ways:
             if way.name not in {entry.name for entry in entries}:
@@ -285,7 +288,10 @@ class Search(Generic[P]):
         return entries
 
     def _varied_further(self, pool: list[PlanTrial[P]], until: float) -> list[PlanTrial[P]]:
-        """Return the best trial near each trial in `pool`, with equal search time for each."""
+        """Return the best trial near each trial in `pool`.
+
+        The time to `until` is divided equally among them.
+        """
         entries = []
         for k, entry in enumerate(pool):
             left = until - self.passed
@@ -373,7 +379,10 @@ class Search(Generic[P]):
             self._tick(self.passed)
 
     def _tried(self, settings: Iterable[Setting], until: float) -> list[PlanTrial[P]]:
-        """Return the trials of settings that can be planned and end their first run."""
+        """Return trials of those settings that have a valid plan and a first run that ends in time.
+
+        No run starts or continues after `until`, a share of the time limit.
+        """
         entries = []
         for setting in settings:
             if self.passed > until:
@@ -384,7 +393,10 @@ class Search(Generic[P]):
         return entries
 
     def _ran(self, entry: PlanTrial[P], count: int, until: float) -> bool:
-        """Make runs until the trial has `count`, and return whether each ended in time."""
+        """Run a trial until it has `count` runs; return False if a run is refused or too slow.
+
+        The time ends at `until`, a share of the time limit, or after a fixed share for one run.
+        """
         while entry.runs < count:
             limit = self.passed + _SHARE
             try:
@@ -477,7 +489,7 @@ class Search(Generic[P]):
         )
 
     def _entry(self, setting: Setting) -> PlanTrial[P] | None:
-        """Return the trial of a setting, with its plan and runs; None if it cannot be planned."""
+        """Return the trial of a setting, with its plan and runs; None if its plan is refused."""
         if setting not in self._entries:
             try:
                 self._entries[setting] = PlanTrial(setting.way.name, self._varied(setting), setting)

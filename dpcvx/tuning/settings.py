@@ -378,7 +378,7 @@ class PlanTrial(Generic[P]):
     setting : Setting or None
         Setting of the plan; None for plans that are not varied.
     values : dict of str to list of float
-        Gap of each run, by returned iterate.
+        Gap of each run, by returned iterate ("last", ...); see `Copy.gap`.
     broken : list of bool
         Whether the solution of each run violates a private constraint for the proxy data.
     """
@@ -396,7 +396,7 @@ class PlanTrial(Generic[P]):
 
     @property
     def judged(self) -> list[float]:
-        """Gaps of the first iterate in `values`.
+        """Gap of each run for the iterate that stands first in `values`.
 
         In final comparisons, this is the iterate that the plan returns.
         """

@@ -47,7 +47,7 @@ class Multiply(Broadcasting):
         return g * v[1 - k]
 
     def linear_map(self, k: int, other: Any, shapes: Shapes, most: float = math.inf) -> Any:
-        """Return the other factor as a diagonal matrix, which maps factor k to the product."""
+        """Return the factor `other` as a diagonal matrix, which maps factor k to the product."""
         return _diagonal(other, shapes)
 
     def values(self, lo: Arrays, hi: Arrays, data: Static) -> Ends | None:
@@ -87,7 +87,10 @@ class Division(Broadcasting):
         return moving[1]
 
     def linear_map(self, k: int, other: Any, shapes: Shapes, most: float = math.inf) -> Any:
-        """Return the diagonal matrix of reciprocals of the denominator, for the numerator."""
+        """Return the diagonal matrix that divides the numerator by the denominator `other`.
+
+        Only the numerator has such a matrix: k is 0.
+        """
         return _diagonal(1.0 / as_array(other), shapes)
 
 
@@ -301,7 +304,8 @@ class Matmul(Rule):
     def linear_map(self, k: int, other: Any, shapes: Shapes, most: float = math.inf) -> Any:
         """Return the Kronecker product of the factor `other` and an identity matrix.
 
-        It maps factor k to the matrix product.
+        It maps factor k to the matrix product. The result is None if copies of a dense `other`
+        would need more than `most` entries.
         """
         C = other if other.ndim == 2 else other[None, :] if k else other[:, None]
         copies = math.prod(shapes[k]) // C.shape[k]

@@ -312,13 +312,16 @@ def _follows(facts: Facts, norm: int) -> bool:
 
 
 def _rows(points: Array, rows: Index | int) -> Array:
-    """Return the rows of `points` for some agents of a batch, or the one point of all."""
+    """Return the points of some agents in a batch, which are rows of `points`.
+
+    If `points` is a vector, all agents have this point, and it is returned.
+    """
     return points if points.ndim == 1 else points[rows]
 
 
 def _labels(points: Array, public_state: Known) -> Index | None:
-    """Return a label per point of a batch, equal for points with equal bounds.
+    """Return a label per point of a batch, equal for points with equal sensitivity bounds.
 
-    The result is None if there is one point.
+    If `points` is a vector, all agents have this point, and the result is None.
     """
     return None if points.ndim == 1 else public_state.sensitivity.alike(public_state.norm, points)
