@@ -124,7 +124,7 @@ class Gaussian:
         return scale * scale
 
     def magnitudes(self, noise: Array, multiplier: float) -> Array:
-        """Return |noise| over its standard deviation, for a sensitivity of one."""
+        """Return ``|noise|`` over its standard deviation, for a sensitivity of one."""
         return np.asarray(np.abs(noise) / multiplier)
 
     def simulated(self, uniform: Array, multiplier: float, deviation: float) -> Array:
@@ -186,7 +186,7 @@ class Laplace:
         return 2.0 * scale * scale
 
     def magnitudes(self, noise: Array, multiplier: float) -> Array:
-        """Return |noise| over its scale, for a sensitivity of one."""
+        """Return the magnitude of the noise over its scale, for a sensitivity of one."""
         return np.asarray(np.abs(noise) / multiplier)
 
     def simulated(self, uniform: Array, multiplier: float, deviation: float) -> Array:
@@ -291,7 +291,7 @@ class Staircase:
     def magnitudes(self, noise: Array, multiplier: float) -> Array:
         """Return -log P(the noise exceeds this magnitude), for a sensitivity of one.
 
-        This value is exponentially distributed, as |Laplace noise| over its scale is.
+        This value is exponentially distributed, as Laplace noise over its scale is in size.
         """
         epsilon, first = 1.0 / multiplier, self.first(multiplier)
         away = np.abs(noise)
