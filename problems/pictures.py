@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpcvx._figure import ONE_COLUMN, STYLE, TWO_COLUMNS, styled
 
 if TYPE_CHECKING:  # matplotlib is slow to import, and only needed with --plot
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -82,7 +83,10 @@ def announce(
         print(f"wrote {path}")
 
 
-def legend_below(figure: Figure, axes: Axes, columns: int) -> None:
-    """Draw one panel's legend below all panels."""
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+def legend_below(figure: Figure, panels: Iterable[Axes], columns: int) -> None:
+    """Draw one legend for the lines of these panels, below all panels."""
+    lines: dict[str, Artist] = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            lines.setdefault(label, handle)
+    figure.legend([*lines.values()], [*lines], loc="outside lower center", ncols=columns)

@@ -2,10 +2,11 @@
 
 ``python -m tests.rooms`` prints the picture that stands in ``CONTRIBUTING.md``, and
 ``python -m tests.rooms --guarantee`` the files that a guarantee rests on, with their lines. With
-``--guarantee examples/first_model.py`` it lists what this program enters in these files: all that a
-reviewer of its guarantee has to read. The program runs twice, as it is and without its seeds: noise
-of the second run is drawn as in production. A ~ marks functions that no run enters before its last
-release, so nothing in them changes what is released or charged.
+``--guarantee examples/first_model.py`` it lists what this program enters in these files. A
+reviewer of its guarantee reads these functions, and the texts and constants of their modules. The
+program runs twice, as it is and without its seeds: noise of the second run is drawn as in
+production. A ~ marks functions that no run enters before its last release, so nothing in them
+changes what is released or charged.
 """
 
 import ast

@@ -4,7 +4,8 @@ A release has the form :math:`\gamma (a + \operatorname{round}(s Y))` with a an 
 value on a grid of width gamma) and Y a continuous normal or Laplace variable. Because a is an
 integer, this equals :math:`\gamma \operatorname{round}(a + s Y)`, a rounding of the ideal
 continuous mechanism. The guarantee of the latter therefore holds without correction, and the attack
-of Mironov (2012) on floating-point noise does not apply.
+of Mironov (2012) on floating-point noise does not apply. Rounding errors of the exact value, before
+it is on the grid, are not covered: every guarantee lists them among its assumptions.
 
 The integer round(s Y) therefore has to be exact. It is computed in floating point from random words
 together with a bound of the error. If the bound leaves two integers possible, the variable is

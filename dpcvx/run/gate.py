@@ -1,7 +1,8 @@
 """The privacy gate: values computed from private data leave an agent only through this module.
 
-A release charges the accounts, computes exact values, and adds noise, in this order. Nothing else
-is returned. Data may be read and checked before the charge, so unusable data cost nothing. The
+A release charges the accounts, computes exact values, and adds noise, in this order. Methods that
+read return raw data within the agent, for the owner's recourse and checks. Data may be read and
+checked before the charge, so unusable data cost nothing, and a refusal of data is not charged. The
 ledger's file contains charges and values before the run uses the values. A gate belongs to one
 agent, or to a batch of agents that release at the same times.
 """

@@ -87,7 +87,7 @@ def comparison(
     rows = ("mean of |x_i - x*| / d", "gap at the agents' mean,\n1 at the public start")
     for row, label in zip(panels[:, 0], rows, strict=True):
         row.set_ylabel(label)
-    legend_below(figure, panels[0, 0], 3)
+    legend_below(figure, [panels[0, 0]], 3)
     figure.suptitle(f"{title}\nbands: least to largest over the runs; {_NOT_PRIVATE}")
     return figure
 
@@ -138,7 +138,7 @@ def noises(
             axes.axhline(line, color="0.85", lw=0.6)
     panels[0].set_yticks(range(len(names)), names)
     panels[0].set_ylim(len(names) - 0.5, -0.5)
-    legend_below(figure, panels[0], 3)
+    legend_below(figure, [panels[0]], 3)
     figure.suptitle(
         f"{title}: every point ({total.epsilon:.4g}, {total.delta:g})-DP in total\n"
         f"lines: least to largest over the runs; gaps of the agents' mean, {_NOT_PRIVATE}"
@@ -175,7 +175,7 @@ def exposures(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
         axes.set(title=name, xlabel="round k", ylim=(0, 1.05))
         axes.xaxis.get_major_locator().set_params(integer=True)
     panels[0].set_ylabel("loss over alpha beta B")
-    legend_below(figure, panels[0], 3)
+    legend_below(figure, [panels[0]], 3)
     figure.suptitle(f"Random weights lower a loss, and no guarantee\n{title}\n{_NO_GUARANTEE}")
     return figure
 
@@ -265,7 +265,7 @@ def noiseless(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
         axes.set(title=name, xlabel="round k", yscale="log")
         axes.xaxis.get_major_locator().set_params(integer=True)
     panels[0].set_ylabel("mean of |x_i - x*| / d")
-    legend_below(figure, panels[0], 2)
+    legend_below(figure, [panels[0]], 2)
     figure.suptitle(f"{title}\nno noise, no guarantee; {_NOT_PRIVATE}")
     return figure
 
@@ -293,7 +293,7 @@ def perturbations(rows: Sequence[Row], title: str) -> Figure:
     axes.axhline(1, color="0.5", lw=0.8, ls="--", label="no data: the public start")
     axes.set(yscale="log", ylabel="gap at the agents' mean,\n1 at the public start")
     whole_rounds(axes)
-    legend_below(figure, axes, 2)
+    legend_below(figure, [axes], 2)
     most = max(row.epsilon for row in rows)
     figure.suptitle(
         f"Exact steps next to those of first order: {title}\n"

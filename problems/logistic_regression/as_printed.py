@@ -150,6 +150,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[Curve, Trace]:
     parser.add_argument("--epsilon", type=positive, nargs="+", help="budgets per local update")
     parser.add_argument("--updates", type=count(), nargs="+", help="E")
     parser.add_argument("--keep", type=folder, metavar="DIR", help="go on with what is there")
+    parser.add_argument("--redraw", type=Path, nargs="+", metavar="FILE",
+                        help="draw the curves of these JSON files, and measure none")  # fmt: skip
     add_plot(parser, "the figure")
     options = parser.parse_args(arguments)
     rounds = options.rounds or (entry("ryu_kim", "rounds").whole("T") if options.full else 300)
@@ -157,8 +159,13 @@ def main(arguments: Sequence[str] | None = None) -> dict[Curve, Trace]:
     epsilons = options.epsilon or (budgets if options.full else (budgets[0], budgets[-1]))
     updates = options.updates or ([1, 5, 10] if options.full else [1, 5])
     with in_words(parser):
-        own = setting(read_dataset(options.data))
         found: dict[Curve, Trace] = {}
+        if options.redraw:
+            for file in options.redraw:
+                found |= from_json(json.loads(file.read_text()))
+            _draw(found, "stored curves", options)
+            return found
+        own = setting(read_dataset(options.data))
         for curve in with_bar(curves(epsilons, updates), "curves"):
             found[curve] = traced(own, curve, rounds, options.keep)
             if options.keep is not None:
@@ -166,11 +173,15 @@ def main(arguments: Sequence[str] | None = None) -> dict[Curve, Trace]:
                 stored = as_json(own, found, " ".join([_COMMAND, *said]))
                 Path(options.keep / "as_printed.json").write_text(json.dumps(stored, indent=1))
         print(table(own, found))
-        if options.plot:
-            name = f"{own.dataset.name}, {len(own.parts)} agents"
-            drawn = {"ryu_kim_learning_as_printed": as_printed(found, name)}
-            pictures.announce(drawn, options.plot, options.format)
+        _draw(found, f"{own.dataset.name}, {len(own.parts)} agents", options)
     return found
+
+
+def _draw(found: Mapping[Curve, Trace], name: str, options: argparse.Namespace) -> None:
+    """Write the figure to the folder of ``--plot``, if there is one."""
+    if options.plot:
+        drawn = {"ryu_kim_learning_as_printed": as_printed(found, name)}
+        pictures.announce(drawn, options.plot, options.format)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def comparison(columns: Mapping[float, Sequence[Sequence[Trace]]], title: str) -
     for row, name in zip(panels, ("expected noise (32)", "cost", "test error"), strict=True):
         row[0].set_ylabel(name)
     panels[2, 0].set_ylim(0, 1)
-    legend_below(figure, panels[1, 0], 4)
+    legend_below(figure, [panels[1, 0]], 4)
     figure.suptitle(f"{title}\n{_NOT_PRIVATE}")
     return figure
 
@@ -106,12 +106,13 @@ def as_printed(found: Mapping[Curve, Printed], title: str) -> Figure:
                 column[0].plot(trace.rounds, trace.magnitude, style, color=color)
             column[1].plot(trace.rounds, trace.cost, style, color=color, label=label)
             column[2].plot(trace.rounds, trace.error, style, color=color)
-        lines = [f"{budget:g} per local update, T = {max(t.rounds[-1] for t in found.values())}"]
+        lines = [f"{budget:g} per local update"]
         for e in updates:
             last = {t.rounds[-1] for c, t in found.items() if (c.epsilon, c.updates) == (budget, e)}
             if last:
                 claimed, composed = Curve("ObjG", budget, e).totals(max(last))
-                lines.append(f"E = {e}: claimed {claimed:.3g}, composed {composed:.3g}")
+                run = f"E = {e}, T = {max(last)}"
+                lines.append(f"{run}: claimed {claimed:.3g}, composed {composed:.3g}")
         column[0].set_title("\n".join(lines))
         column[0].set_yscale("log")
         column[0].set_xscale("log")
@@ -119,7 +120,7 @@ def as_printed(found: Mapping[Curve, Printed], title: str) -> Figure:
     for row, name in zip(panels, ("noise (32)", "cost", "test error"), strict=True):
         row[0].set_ylabel(name)
     panels[2, 0].set_ylim(0, 1)
-    legend_below(figure, panels[1, 0], 4)
+    legend_below(figure, panels[1], 4)
     figure.suptitle(
         f"{title}, settings of text and code: noise scaled to the records, NO GUARANTEE\n"
         f"totals at 1e-6 are what the steps would cost if it were not; {_NOT_PRIVATE}"
@@ -158,7 +159,7 @@ def penalties(
         panel.set_title(f"{epsilon:g} per local update\nclaimed in total: {spent.epsilon:.3g}")
         whole_rounds(panel)
     panels[0].set(ylabel="test error", ylim=(0, 1))
-    legend_below(figure, panels[0], 6)
+    legend_below(figure, [panels[0]], 6)
     figure.suptitle(f"{title}\n{_NOT_PRIVATE}")
     return figure
 
@@ -193,7 +194,7 @@ def divisions(columns: Mapping[str, Sequence[Sequence[Trace]]], title: str) -> F
         whole_rounds(column[1])
     panels[0, 0].set_ylabel("cost")
     panels[1, 0].set(ylabel="test error", ylim=(0, 1))
-    legend_below(figure, panels[0, 0], 4)
+    legend_below(figure, [panels[0, 0]], 4)
     figure.suptitle(f"{title}\n{_NOT_PRIVATE}")
     return figure
 
