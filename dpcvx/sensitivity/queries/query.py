@@ -61,6 +61,7 @@ class Query(abc.ABC):
     once: ClassVar[str] = ""
     by_entry: ClassVar[bool] = False
     batched: ClassVar[bool] = False
+    _unproved: ClassVar[tuple[str, ...]] = ()  # claim of a bound that a user wrote
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -70,6 +71,8 @@ class Query(abc.ABC):
                 "and guarantee."
             )
         cls.batched = bool(vars(cls).get("batched", False))
+        if "bound" in vars(cls):
+            cls._unproved = () if of_package(cls) else (UNPROVED.format(cls.__name__),)
 
     @classmethod
     def check(cls, facts: Facts) -> None:
@@ -113,8 +116,7 @@ class Query(abc.ABC):
 
         By default, this is the assumption that `bound` holds if a user wrote it.
         """
-        author = next(kind for kind in cls.__mro__ if "bound" in vars(kind))
-        return () if of_package(author) else (UNPROVED.format(author.__name__),)
+        return cls._unproved
 
     def size(self, n: int) -> int:
         """Return how many numbers an answer has, for an agent whose vector has n entries."""
