@@ -486,15 +486,18 @@ class WrittenModel:
         Clarabel takes every cone. SCIPY, which calls HiGHS and prints nothing, takes linear
         programs and mixed-integer linear ones. It is several times faster on large ones.
         """
+        names: list[str | None] = [cp.CLARABEL]
         if solver.name is not None:
-            return [(solver.name, solver.options)]
-        if self.mixed:
-            return [(cp.SCIPY, solver.options)] * (self.rules == "dcp") + [(None, solver.options)]
-        names = [cp.CLARABEL, cp.SCS] if self.rules == "dqcp" else [cp.CLARABEL]
-        by_default = [(name, solver.options) for name in names]
-        if self.rules != "dcp" or solver.options or not _is_large_linear(problem):
-            return by_default
-        return [(cp.SCIPY, (("scipy_options", dict(_TOLERANCES)),)), *by_default]
+            names = [solver.name]
+        elif self.mixed:
+            names = [cp.SCIPY, None] if self.rules == "dcp" else [None]
+        elif self.rules == "dqcp":
+            names = [cp.CLARABEL, cp.SCS]
+        tried: list[tuple[str | None, Options]] = [(name, solver.options) for name in names]
+        free = solver == SolverChoice() and self.rules == "dcp" and not self.mixed
+        if free and _is_large_linear(problem):  # cvxpy changes the options that it gets
+            tried.insert(0, (cp.SCIPY, [("scipy_options", dict(_TOLERANCES))]))
+        return tried
 
     def _ended(
         self, problem: cp.Problem, solver: SolverChoice = SolverChoice()

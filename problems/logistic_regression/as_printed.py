@@ -159,28 +159,28 @@ def main(arguments: Sequence[str] | None = None) -> dict[Curve, Trace]:
     epsilons = options.epsilon or (budgets if options.full else (budgets[0], budgets[-1]))
     updates = options.updates or ([1, 5, 10] if options.full else [1, 5])
     with in_words(parser):
-        found: dict[Curve, Trace] = {}
+        traces: dict[Curve, Trace] = {}
         if options.redraw:
             for file in options.redraw:
-                found |= from_json(json.loads(file.read_text()))
-            _draw(found, "stored curves", options)
-            return found
-        own = setting(read_dataset(options.data))
+                traces |= from_json(json.loads(file.read_text()))
+            _draw(traces, "stored curves", options)
+            return traces
+        study = setting(read_dataset(options.data))
         for curve in with_bar(curves(epsilons, updates), "curves"):
-            found[curve] = traced(own, curve, rounds, options.keep)
+            traces[curve] = traced(study, curve, rounds, options.keep)
             if options.keep is not None:
                 said = sys.argv[1:] if arguments is None else arguments
-                stored = as_json(own, found, " ".join([_COMMAND, *said]))
+                stored = as_json(study, traces, " ".join([_COMMAND, *said]))
                 Path(options.keep / "as_printed.json").write_text(json.dumps(stored, indent=1))
-        print(table(own, found))
-        _draw(found, f"{own.dataset.name}, {len(own.parts)} agents", options)
-    return found
+        print(table(study, traces))
+        _draw(traces, f"{study.dataset.name}, {len(study.parts)} agents", options)
+    return traces
 
 
-def _draw(found: Mapping[Curve, Trace], name: str, options: argparse.Namespace) -> None:
+def _draw(traces: Mapping[Curve, Trace], name: str, options: argparse.Namespace) -> None:
     """Write the figure to the folder of ``--plot``, if there is one."""
     if options.plot:
-        drawn = {"ryu_kim_learning_as_printed": as_printed(found, name)}
+        drawn = {"ryu_kim_learning_as_printed": as_printed(traces, name)}
         pictures.announce(drawn, options.plot, options.format)
 
 

@@ -203,8 +203,8 @@ class Share:
 def shares(setting: Setting) -> tuple[Share, ...]:
     """Return the agents' records, clipped to the data set's bound."""
     train = setting.dataset.train
-    each = (setting.dataset.clipped(train.take(part)) for part in setting.parts)
-    return tuple(Share(own, np.einsum("ij,ij->i", own.features, own.features)) for own in each)
+    each = [setting.dataset.clipped(train.take(part)) for part in setting.parts]
+    return tuple(Share(part, np.einsum("ij,ij->i", part.features, part.features)) for part in each)
 
 
 def measured(share: Share, W: Floats, total: int) -> tuple[Floats, float]:

@@ -228,53 +228,14 @@ def _worst(values: Floats) -> float:
     return float(np.max(np.abs(values), initial=0.0))
 
 
-@dataclass(frozen=True)
-class OutageCheck:
-    """Limits of the network in an AC power flow from the same set points, after an outage.
+@dataclass(frozen=True, kw_only=True)
+class LimitCheck:
+    """Limits of the network in one AC power flow from a point's set points.
 
     Attributes
     ----------
-    branch : int
-        Row of the branch that is out, in the file, counted from 1.
     converged : bool
         True if an AC power flow was found. If not, the other numbers mean nothing.
-    overloads : int
-        Branches above their emergency rating.
-    loading : float
-        Largest loading of a branch in percent of its emergency rating.
-    voltages, reactive : int
-        See `AcCheck`.
-    voltage, reactive_power, slack_outside : float
-        See `AcCheck`.
-    """
-
-    branch: int
-    converged: bool
-    overloads: int
-    loading: float
-    voltages: int
-    voltage: float
-    reactive: int
-    reactive_power: float
-    slack_outside: float
-
-    @property
-    def within(self) -> bool:
-        """Return whether there is an AC power flow, and it keeps all limits."""
-        broken = self.overloads or self.voltages or self.reactive or self.slack_outside
-        return self.converged and not broken
-
-
-@dataclass(frozen=True, eq=False)
-class AcCheck:
-    """Limits of the network in an AC power flow from a point's set points.
-
-    Attributes
-    ----------
-    loads : {"public", "served", "true"}
-        Loads of the power flow: public loads; the loads that the released point serves, which
-        follow from released values; or the true loads, and then this check protects no data.
-    flow : Flow
     slack_error : float
         Active power that the slack buses generate beyond their set points, in MW.
     slack_outside : float
@@ -291,6 +252,48 @@ class AcCheck:
         Number of buses whose generators together cannot supply the reactive power.
     reactive_power : float
         Largest violation of a bus's reactive limits, in MVAr.
+    """
+
+    converged: bool
+    slack_error: float
+    slack_outside: float
+    overloads: int
+    loading: float
+    voltages: int
+    voltage: float
+    reactive: int
+    reactive_power: float
+
+    @property
+    def keeps_limits(self) -> bool:
+        """Return whether there is an AC power flow, and it satisfies all limits."""
+        broken = self.overloads or self.voltages or self.reactive or self.slack_outside
+        return self.converged and not broken
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutageCheck(LimitCheck):
+    """Check of the same set points after an outage, at emergency ratings.
+
+    Attributes
+    ----------
+    branch : int
+        Row of the branch that is out, in the file, counted from 1.
+    """
+
+    branch: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AcCheck(LimitCheck):
+    """Limits of the network in an AC power flow from a point's set points.
+
+    Attributes
+    ----------
+    loads : {"public", "served", "true"}
+        Loads of the power flow: public loads; the loads that the released point serves, which
+        follow from released values; or the true loads, and then this check protects no data.
+    flow : Flow
     losses, expected : float
         Losses of branches in MW: in the AC power flow, and in the released point.
     relaxation : Relaxation
@@ -301,14 +304,6 @@ class AcCheck:
 
     loads: Loads
     flow: Flow = field(repr=False)
-    slack_error: float
-    slack_outside: float
-    overloads: int
-    loading: float
-    voltages: int
-    voltage: float
-    reactive: int
-    reactive_power: float
     losses: float
     expected: float
     relaxation: Relaxation
@@ -317,9 +312,7 @@ class AcCheck:
     @property
     def within(self) -> bool:
         """Return whether all AC power flows converged and satisfy all limits, after outages too."""
-        broken = self.overloads or self.voltages or self.reactive or self.slack_outside
-        survives = all(outage.within for outage in self.outages)
-        return self.flow.converged and not broken and survives
+        return self.keeps_limits and all(outage.keeps_limits for outage in self.outages)
 
     @property
     def head(self) -> str:
@@ -331,10 +324,10 @@ class AcCheck:
         """Summary of the check in one line."""
         head = f"{self.head}: "
         after = f"; {outage_line(self.outages)}" if self.outages else ""
-        if not self.flow.converged:
+        if not self.converged:
             return f"{head}no AC power flow found from these set points{after}"
         slack = f"slack buses {round(self.slack_error, 2) + 0.0:+.2f} MW"
-        if not (self.overloads or self.voltages or self.reactive or self.slack_outside):
+        if self.keeps_limits:
             return f"{head}all limits kept, {slack}{after}"
         parts = [
             (self.overloads, "overload", f"up to {self.loading:.1f} %"),
@@ -348,7 +341,7 @@ class AcCheck:
 
     def __str__(self) -> str:
         head = f"AC power flow from the set points, at {_WHOSE[self.loads]}"
-        if not self.flow.converged:
+        if not self.converged:
             return (
                 f"{head}\n  NEWTON'S METHOD DID NOT CONVERGE: {self.flow.steps} steps leave "
                 f"{self.flow.mismatch:.1e} per unit"
@@ -370,7 +363,7 @@ class AcCheck:
         """Return the numbers of the check as a dictionary, for a file."""
         return {
             "loads": _WHOSE[self.loads],
-            "converged": self.flow.converged,
+            "converged": self.converged,
             "slack_error_mw": self.slack_error,
             "slack_outside_mw": self.slack_outside,
             "overloads": self.overloads,
@@ -393,26 +386,37 @@ def outage_line(outages: Sequence[OutageCheck]) -> str:
     outages : sequence of OutageCheck
     """
     head = "after the outage" if len(outages) == 1 else f"after each of {len(outages)} outages"
-    broken = [outage for outage in outages if not outage.within]
+    broken = [outage for outage in outages if not outage.keeps_limits]
     if not broken:
         return f"{head}, all limits kept"
     rows = sorted({outage.branch for outage in broken})
     named = ", ".join(str(row) for row in rows[:_SHOWN])
     more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
-    parts = [f"{head}, limits broken in {len(broken)} (branch {named}{more})"]
-    lost = sum(not outage.converged for outage in broken)
-    if lost:
-        parts.append(f"no AC power flow found in {lost}")
-    solved = [outage for outage in broken if outage.converged]
+    return ", ".join(
+        [f"{head}, limits broken in {len(broken)} (branch {named}{more})", *excesses(outages)]
+    )
+
+
+def excesses(checks: Sequence[LimitCheck]) -> list[str]:
+    """Return texts on the limits that several checks exceed, each with the largest excess.
+
+    Parameters
+    ----------
+    checks : sequence of LimitCheck
+    """
+    solved = [check for check in checks if check.converged]
+    parts = []
+    if len(solved) < len(checks):
+        parts.append(f"no AC power flow found in {len(checks) - len(solved)}")
     for values, what, most in (
-        ([o.loading for o in solved if o.overloads], "overloads", "up to {:.1f} %"),
-        ([o.voltage for o in solved if o.voltages], "voltages outside", "by up to {:.4f} p.u."),
-        ([o.reactive_power for o in solved if o.reactive], "reactive limits", "up to {:.2f} MVAr"),
-        ([o.slack_outside for o in solved if o.slack_outside], "slack beyond", "up to {:.2f} MW"),
+        ([c.loading for c in solved if c.overloads], "overloads", "up to {:.1f} %"),
+        ([c.voltage for c in solved if c.voltages], "voltages outside", "by up to {:.4f} p.u."),
+        ([c.reactive_power for c in solved if c.reactive], "reactive limits", "up to {:.2f} MVAr"),
+        ([c.slack_outside for c in solved if c.slack_outside], "slack beyond", "up to {:.2f} MW"),
     ):
         if values:
             parts.append(f"{what} in {len(values)} ({most.format(max(values))})")
-    return ", ".join(parts)
+    return parts
 
 
 def _counted(count: int, what: str) -> str:
@@ -480,18 +484,8 @@ def _after_outage(
     less = without_branch(case, outage)
     rate, current = emergency * less.branch.rate, emergency * less.branch.current
     less = replace(less, branch=replace(less.branch, rate=rate, current=current))
-    flow, limits = _solved(less, state, load)
-    return OutageCheck(
-        branch=int(case.branch.row[outage]),
-        converged=flow.converged,
-        overloads=limits.overloads,
-        loading=limits.loading,
-        voltages=limits.voltages,
-        voltage=limits.voltage,
-        reactive=limits.reactive,
-        reactive_power=limits.reactive_power,
-        slack_outside=limits.slack_outside,
-    )
+    _, limits = _solved(less, state, load)
+    return OutageCheck(branch=int(case.branch.row[outage]), **vars(limits))
 
 
 def loads_of(
@@ -568,37 +562,16 @@ def checked(case: Case, state: State, load: Floats, loads: Loads) -> AcCheck:
     flow, limits = _solved(case, state, load)
     base = case.base_mva
     return AcCheck(
+        **vars(limits),
         loads=loads,
         flow=flow,
-        slack_error=limits.slack_error,
-        slack_outside=limits.slack_outside,
-        overloads=limits.overloads,
-        loading=limits.loading,
-        voltages=limits.voltages,
-        voltage=limits.voltage,
-        reactive=limits.reactive,
-        reactive_power=limits.reactive_power,
         losses=base * float(np.sum(flow.start.real + flow.end.real)),
         expected=base * float(np.sum(state.pf + state.pt)),
         relaxation=relaxation(case, state),
     )
 
 
-@dataclass(frozen=True)
-class _Limits:
-    """Distances of an AC power flow from the limits; see `AcCheck`."""
-
-    slack_error: float
-    slack_outside: float
-    overloads: int
-    loading: float
-    voltages: int
-    voltage: float
-    reactive: int
-    reactive_power: float
-
-
-def _solved(case: Case, state: State, load: Floats) -> tuple[Flow, _Limits]:
+def _solved(case: Case, state: State, load: Floats) -> tuple[Flow, LimitCheck]:
     """Return the AC power flow from a point's set points at given loads, and its limits."""
     bus, gen, branch, base = case.bus, case.gen, case.branch, case.base_mva
     generators = incidence(gen.bus, len(bus.id))
@@ -616,7 +589,8 @@ def _solved(case: Case, state: State, load: Floats) -> tuple[Flow, _Limits]:
     ends = magnitude[branch.from_bus], magnitude[branch.to_bus]
     current = np.maximum(np.abs(flow.start) / ends[0], np.abs(flow.end) / ends[1]) / branch.current
     loading = np.maximum(apparent, current)
-    limits = _Limits(
+    limits = LimitCheck(
+        converged=flow.converged,
         slack_error=base * float(np.sum((made.real - planned)[flow.slack])),
         slack_outside=base * float(np.sum(active[active > _HELD])),
         overloads=int(np.sum(loading > 1 + _HELD)),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import dpcvx as dp
 
-from .ac import AcCheck, ac_check, outage_line, served_loads
+from .ac import AcCheck, ac_check, excesses, outage_line, served_loads
 from .case import Case
 from .model import cost_scale
 from .physics import ENDS, flow_maps
@@ -317,20 +317,9 @@ def ac_line(checks: Sequence[AcCheck]) -> str:
     """
     if len(checks) == 1:
         return checks[0].short
-    solved = [check for check in checks if check.flow.converged]
-    kept = sum(check.within for check in checks)
-    parts = [f"all limits kept in {kept} of {len(checks)} hours"]
-    if len(solved) < len(checks):
-        parts.append(f"no AC power flow found in {len(checks) - len(solved)}")
-    for hours, what, most in (
-        ([c.loading for c in solved if c.overloads], "overloads", "up to {:.1f} %"),
-        ([c.voltage for c in solved if c.voltages], "voltages outside", "by up to {:.4f} p.u."),
-        ([c.reactive_power for c in solved if c.reactive], "reactive limits", "up to {:.2f} MVAr"),
-        ([c.slack_outside for c in solved if c.slack_outside], "slack beyond", "up to {:.2f} MW"),
-    ):
-        if hours:
-            parts.append(f"{what} in {len(hours)} ({most.format(max(hours))})")
-    losses = sum(check.losses for check in solved)
+    kept = sum(check.keeps_limits for check in checks)
+    parts = [f"all limits kept in {kept} of {len(checks)} hours", *excesses(checks)]
+    losses = sum(check.losses for check in checks if check.converged)
     outages = [outage for check in checks for outage in check.outages]
     after = f"; {outage_line(outages)}" if outages else ""
     return f"{checks[0].head}: {', '.join(parts)}, losses {losses:.1f} MWh{after}"

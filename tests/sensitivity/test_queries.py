@@ -51,8 +51,13 @@ class Doubtful(Slope):
 
 
 @dataclass(frozen=True, eq=False)
-class Renamed(Slope):
-    """The same query with the bound that it inherits."""
+class Doubled(Gradient):
+    """A gradient whose answer a user changed, next to the bound of the package."""
+
+    released = "doubled gradient"
+
+    def evaluate(self, objective):
+        return 2 * super().evaluate(objective)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +139,7 @@ def test_its_answers_are_charged_by_its_own_bound_and_named_by_it(mechanism):
     assert result.ledger.spent() == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
 
 
-@pytest.mark.parametrize("query, named", [(Slope, "Slope"), (Renamed, "Slope"), (Gradient, "")])
+@pytest.mark.parametrize("query, named", [(Slope, "Slope"), (Doubled, "Doubled"), (Gradient, "")])
 def test_a_guarantee_names_the_query_whose_bound_the_package_does_not_prove(query, named):
     guarantee = planned(replace(METHOD, query=query)).guarantee
     kinds = {agent.certificate for agent in guarantee.agents}

@@ -61,7 +61,7 @@ class Query(abc.ABC):
     once: ClassVar[str] = ""
     by_entry: ClassVar[bool] = False
     batched: ClassVar[bool] = False
-    _unproved: ClassVar[tuple[str, ...]] = ()  # claim of a bound that a user wrote
+    _unproved: ClassVar[tuple[str, ...]] = ()  # assumption of a query from outside
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -71,8 +71,8 @@ class Query(abc.ABC):
                 "and guarantee."
             )
         cls.batched = bool(vars(cls).get("batched", False))
-        if "bound" in vars(cls):
-            cls._unproved = () if of_package(cls) else (UNPROVED.format(cls.__name__),)
+        # Every method of a query takes part in its bound, not `bound` alone.
+        cls._unproved = () if of_package(cls) else (UNPROVED.format(cls.__name__),)
 
     @classmethod
     def check(cls, facts: Facts) -> None:
@@ -114,7 +114,7 @@ class Query(abc.ABC):
     def claims(cls, facts: Facts) -> tuple[str, ...]:
         """Return texts on assumptions of the sensitivity that users supply without a proof.
 
-        By default, this is the assumption that `bound` holds if a user wrote it.
+        By default, this is the assumption that the bound of a user's query holds.
         """
         return cls._unproved
 

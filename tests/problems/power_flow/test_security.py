@@ -189,11 +189,22 @@ def test_ac_checks_after_outages_are_pandapowers():
 
 
 def test_ac_checks_after_outages_say_what_holds_and_what_does_not():
-    kept = OutageCheck(3, True, 0, 80.0, 0, 0.0, 0, 0.0, 0.0)
-    lost = replace(kept, branch=7, converged=False)
-    over = replace(kept, branch=4, overloads=2, loading=120.0, reactive=1, reactive_power=3.0)
-    assert outage_line([kept]) == "after the outage, all limits kept"
-    assert outage_line([kept, over, lost]) == (
+    intact = OutageCheck(
+        branch=3,
+        converged=True,
+        slack_error=0.0,
+        slack_outside=0.0,
+        overloads=0,
+        loading=80.0,
+        voltages=0,
+        voltage=0.0,
+        reactive=0,
+        reactive_power=0.0,
+    )
+    lost = replace(intact, branch=7, converged=False)
+    over = replace(intact, branch=4, overloads=2, loading=120.0, reactive=1, reactive_power=3.0)
+    assert outage_line([intact]) == "after the outage, all limits kept"
+    assert outage_line([intact, over, lost]) == (
         "after each of 3 outages, limits broken in 2 (branch 4, 7), no AC power flow found in 1, "
         "overloads in 1 (up to 120.0 %), reactive limits in 1 (up to 3.00 MVAr)"
     )
