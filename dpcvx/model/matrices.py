@@ -234,10 +234,11 @@ def reversed_rows(M: sp.csr_array) -> tuple[Index, Index]:
     return rows, np.repeat(M.indptr[:-1] + M.indptr[1:] - 1, counts) - np.arange(M.nnz)
 
 
-def sums_rounded_once(M: sp.csr_array, x: Array, error: float) -> Array:
-    """Return ``M @ x`` with all digits even if large summands cancel.
+def exact_sums(M: sp.csr_array, x: Array, error: float) -> tuple[Array, Array]:
+    """Return ``M @ x``, each sum rounded once, and the rounding errors of the sums.
 
-    Sums whose rounding errors might exceed `error` are computed exactly and rounded once.
+    Together, both numbers have twice the digits of a float. Sums whose errors cannot exceed `error`
+    are computed as usual, and their errors are given as 0.
 
     Parameters
     ----------
@@ -245,18 +246,30 @@ def sums_rounded_once(M: sp.csr_array, x: Array, error: float) -> Array:
     x : ndarray, shape (n,)
     error : float
         Largest rounding error of a sum that is accepted.
+
+    Returns
+    -------
+    ndarray, shape (s,)
+        Rounded sums.
+    ndarray, shape (s,)
+        Exact sums minus rounded sums; 0 also where numbers overflow.
     """
     # ``abs(M)`` would set the flag on M that its indices are sorted, which changes its pickle.
     magnitudes = sp.csr_array((np.abs(M.data), M.indices, M.indptr), shape=M.shape)
     sums, sizes, counts = M @ x, magnitudes @ np.abs(x), np.diff(M.indptr)
-    coarse = (counts > 1) & (counts * np.finfo(float).eps * sizes > error) & np.isfinite(sizes)
-    for k in np.flatnonzero(coarse):
-        row = slice(M.indptr[k], M.indptr[k + 1])
+    errors = np.zeros(sums.size)
+    coarse = (counts * np.finfo(float).eps * sizes > error) & np.isfinite(sizes)
+    rows = np.flatnonzero(coarse)
+    if rows.size:
         with np.errstate(all="ignore"):  # a warning would tell something about the values
-            parts = np.concatenate(_products(M.data[row], x[M.indices[row]]))
-        if np.isfinite(parts).all():
-            sums[k] = math.fsum(parts)
-    return sums
+            rounded, lost = _products(M.data, x[M.indices])
+        for k in rows.tolist():
+            row = slice(M.indptr[k], M.indptr[k + 1])
+            parts = [*rounded[row].tolist(), *lost[row].tolist()]
+            if all(map(math.isfinite, parts)):
+                sums[k] = math.fsum(parts)
+                errors[k] = math.fsum([*parts, -sums[k]])
+    return sums, errors
 
 
 def _products(a: Array, b: Array) -> tuple[Array, Array]:

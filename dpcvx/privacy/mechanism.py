@@ -32,6 +32,7 @@ from .linear_term import LinearTerm
 from .noise import (
     Grid,
     Integers,
+    Unrounded,
     finest_grid,
     grid_for,
     laplace_rows,
@@ -508,12 +509,12 @@ class Calibrated:
         """Return the result of `release_rows` for a single value of shape (n,)."""
         return self.release_rows(value[np.newaxis], grid, Alone(stream))[0]
 
-    def release_rows(self, values: Array, grid: Grid, streams: Streams) -> Array:
+    def release_rows(self, values: Array | Unrounded, grid: Grid, streams: Streams) -> Array:
         """Apply the mechanism: round values to the grid and add noise from each value's stream.
 
         Parameters
         ----------
-        values : ndarray, shape (streams, n)
+        values : ndarray or Unrounded, of shape (streams, n)
         grid : Grid
             Grid and noise scale, from `grid`.
         streams : Streams
@@ -525,13 +526,16 @@ class Calibrated:
             Multiples of the grid's width; with distributed noise, reduced by
             `split_noise.residues`.
         """
+        errors = None
+        if isinstance(values, Unrounded):
+            values, errors = values.values, values.errors
         noise = self._noise(grid, values.shape[1], streams)
         if self.split is not None:
             # Not clipped: any change to one agent's summand must be visible in the sum alone.
             with np.errstate(all="ignore"):  # a warning would reveal something about the values
                 terms = residues(np.rint(values / grid.width))
             return np.asarray(grid.width * residues(terms + noise), dtype=np.float64)
-        return np.asarray(grid.width * (on_grid(values, grid) + noise), dtype=np.float64)
+        return np.asarray(grid.width * (on_grid(values, grid, errors) + noise), dtype=np.float64)
 
 
 def _make_floats(mechanism: Mechanism, *names: str) -> None:

@@ -64,6 +64,14 @@ _HIDDEN = 2.0**-24
 _RANGE = 2.0**62
 
 
+@dataclass(frozen=True, eq=False)
+class Unrounded:
+    """Numbers with twice the digits of a float: each is the sum of a value and its error."""
+
+    values: Array  # nearest floats
+    errors: Array  # exact numbers minus the nearest floats
+
+
 @dataclass(frozen=True)
 class Grid:
     """Grid of the points that a released value can take, with the scale of its noise.
@@ -82,10 +90,6 @@ class Grid:
     width: float
     sensitivity: float
     scale: float
-
-    def rounded(self, values: Array) -> Array:
-        """Return each value rounded to the nearest point of the grid."""
-        return np.asarray(self.width * on_grid(values, self), dtype=np.float64)
 
 
 def grid_for(
@@ -141,13 +145,27 @@ def finest_grid(sensitivity: float, size: int, multiplier: float) -> Grid:
     return min(coarse, Grid(width, rounded, multiplier * rounded), key=lambda grid: grid.width)
 
 
-def on_grid(values: Array, grid: Grid) -> Integers:
-    """Return values as integers, rounded, in units of the grid's width; clipped, 0 for NaN."""
+def on_grid(values: Array, grid: Grid, errors: Array | None = None) -> Integers:
+    """Return values as integers, rounded, in units of the grid's width; clipped, 0 for NaN.
+
+    Parameters
+    ----------
+    values : ndarray
+    grid : Grid
+    errors : ndarray, optional
+        Exact values minus `values`, at most half a unit in the last place; see `Unrounded`.
+    """
     with np.errstate(all="ignore"):  # a warning would reveal something about the values
-        nearest = np.rint(values / grid.width)
+        steps = values / grid.width  # exact: the width is a power of two
+        nearest = np.rint(steps)
         if not np.abs(nearest).max(initial=0.0) <= _RANGE:
             nearest = np.clip(np.where(np.isnan(nearest), 0.0, nearest), -_RANGE, _RANGE)
-    return nearest.astype(np.int64)
+        if errors is None or not errors.any():
+            return nearest.astype(np.int64)
+        rest = np.rint(steps - nearest + errors / grid.width)
+        rest = np.where(np.abs(nearest) < _RANGE, rest, 0.0)
+    limit = int(_RANGE)
+    return np.clip(nearest.astype(np.int64) + rest.astype(np.int64), -limit, limit)
 
 
 def normal_rows(scale: float, size: int, sources: Streams) -> Integers:

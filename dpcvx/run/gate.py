@@ -30,7 +30,7 @@ from ..privacy.book import JointAccount
 from ..privacy.entries import Entry
 from ..privacy.ledger_lines import Writer
 from ..privacy.mechanism import Calibrated
-from ..privacy.noise import Grid
+from ..privacy.noise import Grid, Unrounded
 from ..privacy.randomness import Sources, uniform
 from ..sensitivity.known import Facts, Known
 from ..sensitivity.queries.query import Query
@@ -138,7 +138,7 @@ class PrivacyGate:
         self,
         round_step: Place,
         charges: Sequence[Charge],
-        compute: Callable[[], Array] | Perturbed,
+        compute: Callable[[], Array | Unrounded] | Perturbed,
         scale: Array | None = None,
     ) -> Array:
         """Release computed values with noise, or the minimizers of randomly perturbed objectives.
@@ -151,6 +151,7 @@ class PrivacyGate:
             Charges; every agent of the gate is in exactly one of them.
         compute : callable or Perturbed
             Function that returns a row per agent, called after the charge; or a minimization.
+            Unrounded values have one charge and no `scale`.
         scale : ndarray, shape (size,), optional
             Public positive weights of the components; noise is added to the weighted values.
 
@@ -211,19 +212,24 @@ class PrivacyGate:
         self,
         round_step: Place,
         charges: Sequence[Charge],
-        compute: Callable[[], Array] | Perturbed,
+        compute: Callable[[], Array | Unrounded] | Perturbed,
         scale: Array | None,
     ) -> Array:
         if isinstance(compute, Perturbed):
             return self._minimized(round_step, charges, compute)
-        values, noisy = compute(), list[tuple[Index, Grid]]()
+        computed, noisy = compute(), list[tuple[Index, Grid]]()
+        values = computed.values if isinstance(computed, Unrounded) else computed
         for charge in charges:
             if charge.grid is not None and charge.rows.size:
                 noisy.append((charge.rows, charge.grid))
         if self.noise is None or not noisy:  # no noise, or no private data in the values
             return values
-        values = values if scale is None else scale * values
         streams = self._sources.at(*round_step)
+        if isinstance(computed, Unrounded):
+            if scale is not None or noisy[0][0].size < self.count:
+                raise package_fault("Unrounded values have several charges, or a scale.")
+            return self.noise.release_rows(computed, noisy[0][1], streams)
+        values = values if scale is None else scale * values
         if noisy[0][0].size == self.count:  # one grid for all agents
             values = self.noise.release_rows(values, noisy[0][1], streams)
         else:

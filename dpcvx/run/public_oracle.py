@@ -14,6 +14,7 @@ from ..model.normal_form import Evaluator
 from ..model.quadratic import data_curvature
 from ..model.record_curvature import RecordCurvature
 from ..privacy.accounts import Account
+from ..privacy.noise import Unrounded
 from ..sensitivity.known import Facts, Objective, finite_clipped
 from ..sensitivity.queries.query import Query
 from ..sensitivity.release_once import Publication, Statistic
@@ -115,10 +116,17 @@ def _statistic(
     facts: Facts,
     sources: Sequence[Callable[[], Any]],
     publication: Statistic,
-) -> Callable[[], Array]:
+) -> Callable[[], Array | Unrounded]:
     """Return a function that computes the statistic; read its data unless already released."""
     data = [] if gate.made(round_step) else read(facts.form.private, sources)
-    return lambda: publication.statistic(data)[np.newaxis]
+
+    def compute() -> Array | Unrounded:
+        if isinstance(publication, Publication):
+            exact = publication.exact(data)
+            return Unrounded(exact.values[np.newaxis], exact.errors[np.newaxis])
+        return publication.statistic(data)[np.newaxis]
+
+    return compute
 
 
 def published(

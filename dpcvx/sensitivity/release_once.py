@@ -22,14 +22,15 @@ from .._words import at_least, at_most, between, together
 from ..errors import PrivacyError
 from ..model.adjacency import ComplexWithin, Rows, Within
 from ..model.matrices import (
+    exact_sums,
     product,
     reversed_rows,
     scaled_columns,
-    sums_rounded_once,
     without_zeros,
 )
 from ..model.normal_form import LARGEST
 from ..model.spec import PrivateSpec
+from ..privacy.noise import Unrounded
 from .certificate import Sensitivity
 from .estimates import Estimate
 from .norms import ball_norm
@@ -42,8 +43,8 @@ DENSE = 20_000_000
 # Largest number of components of J d for which the range of J is computed; else it is everything.
 _SQUARE = 600
 _RANK = 1e-12
-# Rounding errors of sums, relative to their sensitivity, that are small next to the noise.
-_ROUNDING = 2.0**-24
+# Rounding errors of the statistic, relative to its sensitivity, that its margin of 1e-9 covers.
+_ROUNDING = 2.0**-32
 # Largest error of data that are recovered from an exact statistic, relative to their units.
 _INVERSE = 1e-6
 
@@ -172,8 +173,17 @@ class Publication:
 
     def statistic(self, data: Sequence[Array]) -> Array:
         """Return the statistic of the agent's data, before noise is added."""
+        return self.exact(data).values
+
+    def exact(self, data: Sequence[Array]) -> Unrounded:
+        """Return the statistic of the agent's data without rounding, for the release.
+
+        If rounded, neighboring statistics could be farther apart than the sensitivity: entries of
+        1e10 sensitivities have no digits below 1e-6 sensitivities.
+        """
         x = np.concatenate(list(data))
-        return sums_rounded_once(self.encode, x, _ROUNDING * self.sensitivity)
+        # The l1 norm of all errors of two neighbors is at most 2 * _ROUNDING sensitivities.
+        return Unrounded(*exact_sums(self.encode, x, _ROUNDING * self.sensitivity / self.size))
 
     def restore(self, released: Array) -> list[Array]:
         """Return surrogate data from the released statistic: one flat array per private object.

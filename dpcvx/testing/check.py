@@ -37,7 +37,7 @@ from ..plan.terms import Terms, require_plan
 from ..privacy.accounts import Account
 from ..privacy.entries import Entry
 from ..privacy.mechanism import Calibrated
-from ..privacy.noise import Grid
+from ..privacy.noise import Grid, Integers, Unrounded, on_grid
 from ..privacy.randomness import Source, Sources, source_for, together
 from ..run.batch import batches, one_by_one
 from ..run.data import DataSource, sources_of
@@ -73,6 +73,8 @@ class Observation:
         Grid to which values and noise are rounded, if any.
     released : ndarray
         Released value, not scaled.
+    steps : ndarray of int or None
+        `inside` in steps of the grid, exactly; None without a grid or for a minimizer's gradient.
     """
 
     place: tuple[int, int]
@@ -81,6 +83,13 @@ class Observation:
     outside: Array
     grid: Grid | None
     released: Array
+    steps: Integers | None = None
+
+    def moved_from(self, other: Observation) -> Array:
+        """Return the exact value minus the exact value of another observation."""
+        if self.grid is not None and self.steps is not None and other.steps is not None:
+            return np.asarray(self.grid.width * (self.steps - other.steps), dtype=float)
+        return self.inside - other.inside
 
 
 class ObservedGate(PrivacyGate):
@@ -114,17 +123,20 @@ class ObservedGate(PrivacyGate):
         self,
         round_step: tuple[int, int],
         charges: Sequence[Charge],
-        compute: Callable[[], Array] | Perturbed,
+        compute: Callable[[], Array | Unrounded] | Perturbed,
         scale: Array | None = None,
     ) -> Array:
         """Release values as `PrivacyGate.release` does, and keep the exact values."""
         if isinstance(compute, Perturbed):
             return self._minimizer(round_step, charges, compute)
-        exact = compute()
+        computed, errors = compute(), None
+        exact = computed.values if isinstance(computed, Unrounded) else computed
+        if isinstance(computed, Unrounded):
+            errors = computed.errors
         weights = 1.0 if scale is None else scale
         inside = weights * exact
         if self._frozen is None:
-            out = super().release(round_step, charges, lambda: exact, scale)
+            out = super().release(round_step, charges, lambda: computed, scale)
         else:
             self._charge(round_step, charges)
             pairs = zip(self.agents, exact, strict=True)
@@ -134,11 +146,13 @@ class ObservedGate(PrivacyGate):
         for charge in charges:
             grid = charge.grid
             for row in charge.rows.tolist():
-                rounded = inside[row] if grid is None else grid.rounded(inside[row])
+                value, steps = inside[row], None
+                if grid is not None:
+                    steps = on_grid(value, grid, None if errors is None else errors[row])
+                    value = np.asarray(grid.width * steps, dtype=float)
+                seen = weights * out[row]
                 self._seen[row].append(
-                    Observation(
-                        round_step, charge.entry, rounded, weights * out[row], grid, out[row]
-                    )
+                    Observation(round_step, charge.entry, value, seen, grid, out[row], steps)
                 )
         return out
 
@@ -588,7 +602,7 @@ def _compare(
     if not prepaid and len(first.account.entries) != charged:
         faults.append(f"agent '{name}' has releases that are not in its ledger")
     for a, b in zip(first.seen, second.seen, strict=False):
-        moved = a.inside - b.inside
+        moved = a.moved_from(b)
         differs |= bool(np.any(moved != 0))
         if a.entry is None or first.calibrated is None:
             if np.any(moved != 0):

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from dpcvx.model import matrices
 from dpcvx.model.matrices import (
+    exact_sums,
     product,
     scaled_columns,
     scaled_rows,
-    sums_rounded_once,
     without_zeros,
 )
 from dpcvx.model.normal_form import Combination, digest_of
@@ -108,24 +108,27 @@ large = st.floats(-1e200, 1e200).filter(lambda x: x == 0 or abs(x) > 1e-100)
 
 
 @given(st.lists(st.tuples(large, st.floats(-1e9, 1e9).map(lambda w: round(w, 3))), max_size=6))
-def test_sums_of_large_entries_that_cancel_are_rounded_once(pairs):
+def test_sums_have_twice_the_digits_of_a_float_even_if_large_entries_cancel(pairs):
     x, weights = (
         np.array(column, dtype=float) for column in ([p[0] for p in pairs], [p[1] for p in pairs])
     )
     x, weights = np.append(x, [*-x, 0.1]), np.append(weights, [*weights, 3.0])
     M = sp.csr_array(np.vstack([weights, np.eye(x.size)[0]]))
     exact = sum((Fraction(w) * Fraction(v) for w, v in zip(weights, x, strict=True)), Fraction())
-    sums = sums_rounded_once(M, x, 1e-9)
-    assert abs(sums[0] - float(exact)) <= 1e-9 * max(1.0, abs(float(exact)))
+    sums, errors = exact_sums(M, x, 1e-9)
+    assert abs(Fraction(sums[0]) + Fraction(errors[0]) - exact) <= 1e-9
+    assert abs(errors[0]) <= np.spacing(abs(sums[0])) / 2
     assert sums[1] == x[0]
+    assert errors[1] == 0
 
 
 def test_sums_of_ordinary_entries_are_not_computed_twice_and_overflow_stays():
     M, x = sp.csr_array(np.ones((1, 3))), np.array([0.1, 0.2, 0.3])
-    assert sums_rounded_once(M, x, 1e-9) == M @ x
-    assert sums_rounded_once(M, np.array([1e16, 0.9, -1e16]), 1e-9) == 0.9
-    assert np.isinf(sums_rounded_once(M, np.array([1.7e308, 1.7e308, 0.0]), 1e-9))
-    assert sums_rounded_once(M, np.array([1e305, 1.0, -1e305]), 1e-9) == 0.0  # as it was
+    assert exact_sums(M, x, 1e-9) == (M @ x, 0)
+    assert exact_sums(M, np.array([1e16, 0.9, -1e16]), 1e-9)[0] == 0.9
+    assert exact_sums(M, np.array([1e16, 0.9, 0.0]), 1e-9) == (1e16, 0.9)
+    assert exact_sums(M, np.array([1.7e308, 1.7e308, 0.0]), 1e-9) == (np.inf, 0)
+    assert exact_sums(M, np.array([1e305, 1.0, -1e305]), 1e-9) == (0, 0)  # as it was
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -13,6 +13,7 @@ from scipy.stats import binom, chi2
 import dpcvx as dp
 from dpcvx.algorithms.joint import joint, with_kept
 from dpcvx.plan.limits import Spread, spread_of, tightened
+from dpcvx.privacy.noise import on_grid
 from dpcvx.privacy.randomness import source_for
 from dpcvx.privacy.truncation import sum_quantile
 from dpcvx.solvers.conic import ConicProgram
@@ -317,7 +318,7 @@ def at_corners(name, plan, program=None):
     signs = [np.ones(size), -np.ones(size), *rng.choice([-1.0, 1.0], (40, size))]
     found = []
     for sign in signs:
-        released = grid.rounded(left.statistic([model.data])) + far * sign
+        released = grid.width * on_grid(left.statistic([model.data]), grid) + far * sign
         data = with_kept(whole.data, program, [left.unlimited(released)])
         x = ConicProgram(data).solve(np.zeros(data.n), None, whole.start).x
         if x is not None:

@@ -321,7 +321,7 @@ def test_rounding_to_the_finest_grid_is_far_below_the_noise():
     grid = calibrated.hidden_grid(3)
     assert grid == finest_grid(0.3, 3, 2.0)
     values = rng.normal(size=3)
-    assert np.abs(grid.rounded(values) - values).max() <= 2.0**-25 * grid.scale
+    assert np.abs(grid.width * on_grid(values, grid) - values).max() <= 2.0**-25 * grid.scale
     out = calibrated.release(values, grid, Seeded(1, (0,)).at(1, 1))
     assert np.array_equal(out, grid.width * np.rint(out / grid.width))
     draws = [
@@ -396,6 +396,16 @@ def test_rounded_neighbors_stay_within_the_grids_sensitivity(data, norm, sensiti
     after = [Fraction(grid.width) * k for k in rounded]
     # The grid's sensitivity is itself a sum of floats, each rounded: four units of the last place.
     assert exact_norm2(after, norm) <= (Fraction(grid.sensitivity) * (1 + Fraction(2) ** -50)) ** 2
+
+
+@given(st.floats(-1e18, 1e18), st.floats(-0.5, 0.5), st.integers(-40, 40))
+def test_a_value_and_its_error_are_rounded_as_one_number(value, share, exponent):
+    grid = Grid(2.0**exponent, 1.0, 1.0)
+    error = share * np.spacing(abs(value))
+    exact = (Fraction(value) + Fraction(error)) / Fraction(grid.width)
+    (steps,) = on_grid(np.array([value]), grid, np.array([error])).tolist()
+    inside = min(max(exact, Fraction(-(2**62))), Fraction(2**62))
+    assert abs(steps - inside) <= Fraction(1, 2) + Fraction(2) ** -50
 
 
 @pytest.mark.parametrize("norm", [1, 2])

@@ -4,6 +4,7 @@ import itertools
 import re
 import warnings
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 
 import cvxpy as cp
@@ -15,6 +16,8 @@ import dpcvx as dp
 from dpcvx._words import at_least
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
+from dpcvx.privacy.mechanism import Calibrated
+from dpcvx.privacy.noise import on_grid
 from dpcvx.privacy.randomness import Seeded
 from dpcvx.run.gate import Release
 from dpcvx.run.public_oracle import publish
@@ -410,7 +413,7 @@ def test_without_noise_drawn_the_surrogate_is_the_data_but_for_rounding():
 
 def test_the_charge_comes_before_the_statistic_and_the_noise(monkeypatch):
     events = []
-    inside = Publication.statistic
+    inside = Publication.exact
 
     class Log(Account):
         def charge(self, entry, calibrated):
@@ -422,17 +425,17 @@ def test_the_charge_comes_before_the_statistic_and_the_noise(monkeypatch):
             events.append("noise")
             return super().at(round, step)
 
-    def statistic(self, data):
+    def exact(self, data):
         events.append("data")
         return inside(self, data)
 
-    monkeypatch.setattr(Publication, "statistic", statistic)
+    monkeypatch.setattr(Publication, "exact", exact)
     Door(source=Noise(), account=Log("solo", {}, Budget(1e9, 1e-6, PLANNED))).open()
     assert events == ["charge", "data", "noise"]
 
 
 def test_a_refused_release_touches_neither_statistic_nor_noise(monkeypatch):
-    monkeypatch.setattr(Publication, "statistic", lambda *_: pytest.fail("computed"))
+    monkeypatch.setattr(Publication, "exact", lambda *_: pytest.fail("computed"))
     door = Door(budget=Budget(0.1, 1e-6, Composition()))
     with pytest.raises(dp.BudgetError):
         door.open()
@@ -441,7 +444,7 @@ def test_a_refused_release_touches_neither_statistic_nor_noise(monkeypatch):
 
 
 def test_what_has_left_is_given_out_again_at_no_charge(monkeypatch):
-    monkeypatch.setattr(Publication, "statistic", lambda *_: pytest.fail("computed"))
+    monkeypatch.setattr(Publication, "exact", lambda *_: pytest.fail("computed"))
     past = Release(0, 0, 1, np.array([0.1, 1 / 3, -2e-300, 7.0]))
     door = Door(past=[past], budget=Budget(1e-9, 1e-6, Composition()))
     oracle = door.open()
@@ -457,7 +460,7 @@ def test_a_failing_statistic_is_reported_without_its_text(monkeypatch):
     def fail(self, data):
         raise ValueError(f"bad entry {data[0][0]}")
 
-    monkeypatch.setattr(Publication, "statistic", fail)
+    monkeypatch.setattr(Publication, "exact", fail)
     with pytest.raises(dp.PrivacyError, match="ValueError") as caught:
         Door().open()
     assert "0.7312" not in str(caught.value)
@@ -810,6 +813,41 @@ def test_entries_that_cancel_do_not_move_a_sum_farther_than_its_sensitivity():
     once = agent.publication
     first, second = (once.statistic([np.array([1e16, v, -1e16])]) for v in (0.95, 1.05))
     assert 0 < np.abs(first - second).max() <= once.sensitivity
+
+
+def within_ball(change, spec):
+    """Whether a change, without rounding, is one of the declared changes."""
+    radius, norm = Fraction(spec.adjacency.radius), spec.adjacency.norm
+    sizes = [abs(c) for c in change]
+    if norm == "entry":
+        return sum(size > 0 for size in sizes) <= 1 and max(sizes) <= radius
+    if norm == 2:
+        return sum(size * size for size in sizes) <= radius**2
+    return (max(sizes) if norm == np.inf else sum(sizes)) <= radius
+
+
+@cases
+@both
+@pytest.mark.parametrize("size", [1e9, 1e12, 1e15])
+def test_large_data_do_not_move_what_is_released_farther_than_is_charged(name, mechanism, size):
+    publication, specs, _, _ = planned(name, mechanism)
+    grid = Calibrated(mechanism, 2.0).grid(publication.sensitivity, publication.size)
+    r, tried = np.random.default_rng(3), 0
+    for k in range(60):
+        index = k % len(specs)
+        spec = specs[index]
+        data = [of_sign(size * r.normal(size=s.size), s) for s in specs]
+        # Neighbors as floats: the last digit of large data is larger than many changes.
+        other = data[index] + random_change(spec, r)
+        pairs = zip(data[index].tolist(), other.tolist(), strict=True)
+        if not within_ball([Fraction(b) - Fraction(a) for a, b in pairs], spec):
+            continue
+        tried += 1
+        pair = [publication.exact(d) for d in (data, [*data[:index], other, *data[index + 1 :]])]
+        first, second = (on_grid(exact.values, grid, exact.errors) for exact in pair)
+        steps = np.linalg.norm((first - second).astype(float), mechanism.norm)
+        assert grid.width * steps <= grid.sensitivity
+    assert tried
 
 
 @pytest.mark.parametrize("name", ["several, more data", "more data than components"])

@@ -18,6 +18,7 @@ import dpcvx as dp
 from dpcvx.privacy import mechanism
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.mechanism import Calibrated
+from dpcvx.privacy.noise import on_grid
 from dpcvx.privacy.randomness import Seeded, source_for
 from dpcvx.privacy.split_noise import SplitNoise
 from dpcvx.run import report as display
@@ -510,7 +511,7 @@ def without_noise(monkeypatch, omitting):
 
     def noised(self, place, charges, compute, scale):
         if self.agents[0] in omitting:
-            return charges[0].grid.rounded(compute())
+            return charges[0].grid.width * on_grid(compute(), charges[0].grid)
         return own(self, place, charges, compute, scale)
 
     monkeypatch.setattr(PrivacyGate, "_noised", noised)

@@ -123,6 +123,16 @@ def test_moments_of_records_that_are_released_once_pass(mechanism):
     assert found.passed and found.agents[0].releases == 1 and found.agents[0].ratio > 0
 
 
+def test_a_change_of_data_much_larger_than_their_radius_passes():
+    """In floats, 879609302220.8335 / 0.1 - 879609302220.7335 / 0.1 is 1.001 and not 1."""
+    x, d = cp.Variable(name="x"), dp.Private(879609302220.7335, adjacency=dp.Within(0.1), name="d")
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.square(x - d)), name="solo")])
+    plan = problem.plan(dp.LinearizedADMM(), mechanism=LAPLACE, rounds=1, release="once")
+    report = dp.check_sensitivity(plan, neighbors={"d": 879609302220.8335})
+    assert report.status == "passed"
+    assert report.agents[0].ratio > 0.99
+
+
 def test_agents_without_private_data_are_not_compared():
     x = cp.Variable(2)
     d = dp.Private([0.5, 0.5], adjacency=dp.Within(0.1), name="d")

@@ -9,6 +9,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.privacy.mechanism import Calibrated
+from dpcvx.privacy.noise import on_grid
 from dpcvx.run import private_oracle
 from dpcvx.run.private_oracle import PrivateOracle
 from dpcvx.run.worker import Worker
@@ -137,7 +138,7 @@ def test_check_of_an_entry_without_noise_fails(identical, monkeypatch):
 
     def exact_entry(self, values, grid, streams):
         left = honest(self, values, grid, streams)
-        left[..., 1] = grid.rounded(values)[..., 1]
+        left[..., 1] = grid.width * on_grid(values, grid)[..., 1]
         return left
 
     monkeypatch.setattr(Calibrated, "release_rows", exact_entry)
