@@ -169,7 +169,7 @@ def one_of(value: object, *choices: str) -> bool:
 
 @dataclass(frozen=True)
 class Kind:
-    """Check of an argument: a test, and the text after "must be" in the error if it fails."""
+    """Check of an argument's type and range, with the text after "must be" in its error."""
 
     fits: Callable[[object], bool]
     words: str

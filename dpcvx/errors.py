@@ -47,7 +47,7 @@ def package_fault(fact: str) -> DataError:
 
 
 class PrivacyError(DpcvxError, ValueError):
-    """A guarantee cannot be proved, or a call would put private data where they must not be."""
+    """A guarantee cannot be proved, or a call would reveal private data."""
 
 
 class LedgerError(PrivacyError):
@@ -87,22 +87,23 @@ class BudgetError(PrivacyError):
     spent, requested, allowed : float
         Epsilon so far, epsilon after the refused release, and epsilon of the budget, at `delta`.
     delta : float
-        Delta at which the three are stated.
+        Delta at which these three epsilons are stated.
     affordable : int
         Number of further releases of the same kind that the budget covers.
     accountant : str
         Accounting rule of `spent`.
     instead : str
-        Arguments of a plan with the same noise and a budget that is large enough, if known.
+        Arguments for a plan with the same noise and a large enough budget, if known.
     whole : float or None
         Epsilon after the whole planned run, at `delta`, if the run was refused at its start.
     rounds : tuple of int or None
-        Rounds that the budget covers, and planned rounds, if it covers a small part.
+        Number of rounds that the budget covers, and number of planned rounds, if the budget covers
+        only a small part of the plan.
     left : str
-        Arguments of a plan with the same noise for the covered rounds, if known.
+        Arguments for a plan with the same noise and as many rounds as the budget covers, if known.
     idle : bool
-        Whether another agent of the group was to release, while this agent has spent too much for
-        the group. `requested` is then `spent`.
+        Whether the refused release was by another agent of the same group, because this agent has
+        spent too much. `requested` is then equal to `spent`.
     """
 
     def __init__(

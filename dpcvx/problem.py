@@ -81,7 +81,7 @@ class Told:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan(Terms):
-    """Problem, method and noise with all their numbers; made by `Problem.plan`.
+    """Method, noise and guarantee of a run, with all numbers; `Problem.plan` returns one.
 
     Attributes
     ----------
@@ -97,12 +97,12 @@ class Plan(Terms):
         Sensitivity, noise, privacy loss and budget of each agent; ``plan.agent("north")`` returns
         the one of that name.
     last : LastIterate or None
-        Derivation of the guarantee for other observers than everyone, with noise.
+        Derivation of the guarantee if the observer does not see all messages; else None.
     guarantee : Guarantee
         Guarantee of a run without a seed.
     fingerprint : str
-        Hash of the program, the method, the noise and the rounds. It names the kernel of local
-        steps ("numpy" or "numba") if they need one. Transcripts contain it.
+        Hash of the program, the method, the noise and the number of rounds. Transcripts contain it.
+        If local steps need a compiled kernel, it also names the kernel, "numpy" or "numba".
     choices : tuple of Choice
         Choices of the plan for arguments that you omitted, with reasons.
     """
@@ -127,15 +127,17 @@ class Plan(Terms):
     ) -> Forecast:
         """Predict the accuracy of the plan's solutions by runs on copies of public proxy data.
 
-        ``print(plan)`` calls it. Copies differ from the proxy by its assumed error: the standard
-        deviation in ``prior=`` if there is one, else 20 % of each entry; records are drawn again
-        with replacement. The initial point and the optimum for the proxy data are scored on the
-        same copies. Noise is seeded. No private data are read, and nothing is charged.
+        ``print(plan)`` calls it. The copies differ from the proxy data by an assumed error: the
+        standard deviation in ``prior=`` if there is one, else 20 % of each entry. Records are
+        instead resampled with replacement. The initial point and the optimum for the proxy data are
+        scored on the same copies. The noise has a fixed seed. No private data are read, so the
+        forecast costs no privacy.
 
         Parameters
         ----------
         time_limit : float
-            Largest processor time in seconds. Later calls with no more seconds reuse the result.
+            Largest processor time in seconds. A later call with the same or a smaller limit reuses
+            the result.
         proxy : mapping of Private or its name to array_like or callable, optional
             Public values in place of private ones; if omitted, ``dp.Private(..., proxy=...)`` or
             else the mean in ``prior=``. They must not be computed from the private data.
@@ -143,8 +145,8 @@ class Plan(Terms):
         Returns
         -------
         Forecast
-            ``print(plan)`` shows its text. Without a proxy, or for nonconvex objectives, it has no
-            gaps, and compares the noise with the data.
+            ``print(plan)`` shows its text. Without a proxy, or for nonconvex objectives, it
+            predicts no gaps to the optimum, and only compares the noise with the data.
 
         Raises
         ------
@@ -178,7 +180,7 @@ class Plan(Terms):
         executor: Executor | None = None,
         verbose: bool | None = None,
     ) -> Result:
-        """Run the plan on private data; the plan was made without them.
+        """Run the plan on private data, which the plan itself has not read.
 
         Arrays were checked and copied when ``dp.Private(array)`` was declared; a run warns if the
         array has changed since. Functions that fetch data are called here. The plan keeps the
@@ -189,24 +191,27 @@ class Plan(Terms):
         data : mapping of Private or its name to array_like or callable, optional
             Values for private objects declared by shape, or replacing declared ones.
         seed : int, optional
-            Noise seed for reproducible studies; the guarantee then says "not for release".
+            Noise seed for reproducible studies on synthetic data. The guarantee then contains "not
+            for release", because anyone who knows the seed can subtract the noise.
         tolerance : float, optional
-            Stop if primal and dual residual are below it; both follow from released values.
+            Stop as soon as primal and dual residual are below this number. Both are computed from
+            released values.
         record : bool
             Keep the transcript of all releases in the result (memory grows with the rounds).
         iterates : bool
             Keep the iterates and residuals of every round in the result (memory grows with the
-            rounds). They are functions of released values, covered by the guarantee.
+            rounds). They are computed from released values, so the guarantee covers them.
         ledger : Ledger, str or Path, optional
             Privacy ledger of earlier runs on the same data; their privacy loss counts against the
-            budget. A path names a ledger file, created for its owner alone if missing. The run
-            writes every charge and release to it before they take effect. If interrupted, the same
-            call resumes the run, and charges nothing twice. After an error, a `Ledger` that you
-            passed has all that was released (all that was planned, if agents live in other
-            processes). Pass a path if runs may overlap: the second one raises `LedgerError`.
+            budget. A path names a ledger file. If it does not exist, it is created, readable for
+            you alone. The run writes every charge and release to this file first. If the run is
+            interrupted, the same call resumes it, and charges nothing twice. If you pass a `Ledger`
+            and the run fails, the ledger contains all that was released (all that was planned, if
+            agents are in other processes). Pass a path if two runs may overlap: the second one then
+            raises `LedgerError`.
         executor : Executor, optional
-            Place of the agents: ``dp.Serial()``, ``dp.Threads()`` or ``dp.Processes()``. If
-            omitted, agents run in this process, in threads once their local updates take longer
+            Executor that runs the agents: ``dp.Serial()``, ``dp.Threads()`` or ``dp.Processes()``.
+            If omitted, agents compute in this process, in threads if a local update takes longer
             than a millisecond. Results are equal bit for bit.
         verbose : bool, optional
             True prints plan, progress and result, False nothing. If omitted, a terminal shows a
@@ -216,17 +221,18 @@ class Plan(Terms):
         -------
         Result
             The run also sets ``problem.status``, and ``variable.value`` of the problem's variables
-            to ``result.solution``, or to None without a solution (``result.status.solved``).
+            to ``result.solution``, or to None if there is no solution (see
+            ``result.status.solved``).
 
         Raises
         ------
         ModelError
-            If a public parameter has another value than when the plan was made: make the plan
-            again. A plan from a pickle has copies of your parameters. Replays do not check.
+            If you have changed a public parameter since the plan was made: make the plan again. A
+            plan from a pickle has its own copies of the parameters.
         DataError
             If data are missing or do not fit their declaration.
         PrivacyError
-            If an argument requests values that an observer of the last iterate may not see.
+            If you request iterates or a transcript, but the observer sees the last iterate only.
         BudgetError
             If the remaining budget does not cover one round.
         LedgerError
@@ -249,13 +255,13 @@ class Plan(Terms):
 
     @frameless
     def replay(self, transcript: Transcript | str | Path) -> Result:
-        """Recompute a run from its releases, without data and without spending.
+        """Recompute a run from its released values, without data and without privacy cost.
 
         Parameters
         ----------
         transcript : Transcript, str or Path
-            Transcript of a recorded run, or the path of a ledger file: its last finished run of
-            this plan is replayed.
+            Transcript of a recorded run. Or the path of a ledger file: the last finished run of
+            this plan in the file is replayed.
 
         Raises
         ------
@@ -267,7 +273,7 @@ class Plan(Terms):
         Returns
         -------
         Result
-            As `run` does, it also sets ``problem.status`` and ``variable.value``.
+            The replay also sets ``problem.status`` and ``variable.value``, as `run` does.
         """
         result = replay_plan(self, transcript)
         self.problem._last.status = result.status
@@ -275,7 +281,7 @@ class Plan(Terms):
 
     @property
     def derivation(self) -> str:
-        """Text that derives the sensitivities from the model, agent by agent.
+        """Text that shows how sensitivities follow from the model, agent by agent.
 
         ``print(plan.derivation)`` reads no private data.
         """
@@ -303,10 +309,10 @@ class LastRun:
 @frameless
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem(Declaration):
-    """Agents that agree on the variables they share: ``minimize sum_p f_p`` under all constraints.
+    """Agents that minimize the sum of their objectives and agree on the variables they share.
 
-    Entries of cvxpy variables that several agents use are shared, found by identity; entries that
-    one agent uses are local and never sent.
+    Variables (or entries of them) that several agents use are shared. Variables that a single agent
+    uses are local, and never sent.
 
     Parameters
     ----------
@@ -315,17 +321,18 @@ class Problem(Declaration):
         Public initial values; zero if omitted.
     groups : sequence of sequences of Agent or its name, optional
         Agents whose private data may describe the same person, such as hospitals with common
-        patients. One change then affects all agents of a group, and the guarantee composes over
-        them. Data of agents in no common group compose in parallel.
+        patients. One change then affects all agents of a group, and the guarantee covers their
+        releases together. Data of agents in no common group compose in parallel (losses do not add
+        up).
     coupling : sequence of cvxpy constraints, optional
         Public convex constraints between variables of several agents, such as ``[x + y <= c]``.
-        Most methods take affine ones. An agent without private data holds the slack variables of
-        affine inequalities; if there is none, an agent called "slack of coupling" is added.
+        Most methods need affine ones. If exactly one agent has no private data, it gets the slack
+        variables of inequalities; else an agent "slack of coupling" is added.
 
     Notes
     -----
-    A deep copy has the same variables and public parameters, its own status, and private objects
-    without their data: pass these to ``run(data={...})`` by name.
+    A deep copy shares variables and public parameters, but has no private data: pass them by name,
+    ``run(data={...})``.
 
     Raises
     ------
@@ -359,7 +366,7 @@ class Problem(Declaration):
     @property
     @frameless
     def value(self) -> float | None:
-        """Sum of the agents' objectives (minimized) at ``variable.value``, if they are public.
+        """Sum of the agents' objectives (minimized) at ``variable.value``, if all are public.
 
         It is None before the first run.
 
@@ -390,7 +397,7 @@ class Problem(Declaration):
         constraints: Constraints = "true",
         scale: Scaling | None = None,
     ) -> Plan:
-        """Fix everything that the guarantee depends on; uses no private data.
+        """Return a plan: method, noise and guarantee of a run; reads no private data.
 
         dpcvx chooses the arguments that you omit, from public facts; ``print(plan)`` shows the
         reasons. A method that you name runs as in its paper: Gaussian noise in each of 100 rounds.
@@ -406,9 +413,9 @@ class Problem(Declaration):
         rounds : int, optional
             Message rounds; chosen if omitted, 100 if you name a method.
         epsilon : float or mapping of agent to float, optional
-            Total budget of every agent, or of each. It is optional for mechanisms with a level of
-            their own. It then limits the ledger after the run, and the guarantee states the privacy
-            loss of the plan. Step sizes that depend on the budget follow the smallest one.
+            Total budget of every agent, or of each. Optional if `mechanism` fixes the noise: it
+            then limits the total in the ledger, and the guarantee states the plan's own privacy
+            loss. Step sizes that depend on the budget use the smallest one.
         delta : float, optional
             Delta of the total budget, for all agents; required with `epsilon`. 0 is pure
             differential privacy. Above 0, it bounds the probability that the guarantee fails.
@@ -417,24 +424,25 @@ class Problem(Declaration):
             that are post-processing. Chosen if omitted, ``"each_step"`` if you name a method.
         observer : {"everyone", "last_iterate", "iterates"}
             Observer that the guarantee covers. "everyone" sees all messages. "last_iterate" sees
-            the result only; its epsilon is smaller for `dp.GradientADMM`. Agents and server must
-            then keep all else secret, and the result has nothing else. "iterates" sees all
-            iterates of secret draws, but not which users were drawn.
+            only the result, which lowers epsilon for `dp.GradientADMM`; agents and server must keep
+            all else secret. "iterates" sees all iterates, but not which users were drawn
+            (``draws="secret"``).
         violation_probability : float, optional
-            Chance constraints: probability over the noise that the decision violates constraints
-            with private data, for the true data. ``print(plan)`` shows the margins. 0 excludes
-            violations by truncated noise, which takes half of `delta`; such a run has to be the
-            first one in its ledger.
+            Largest probability, over the noise, that the solution violates constraints for the true
+            private data (chance constraints). ``print(plan)`` shows the margins. 0 excludes
+            violations: it truncates the noise, which uses half of `delta`, and the run has to be
+            the first one in its ledger.
         slack_penalty : float, optional
-            Price per unit of slack in such constraints. A decision then exists if the public
-            constraints admit one.
+            Penalty per unit of violation of these constraints, so that a solution exists if the
+            public constraints have one.
         prior : mapping of Private or its name to Prior, optional
             Public expectation of data that are released once. Released data are moved towards it;
             the guarantee holds even if it is wrong. If omitted, they are moved towards
-            ``dp.Private(proxy=...)``, as far as noise explains the distance, unless
-            ``dp.OneShot(shrink=False)``.
+            ``dp.Private(proxy=...)`` as far as noise explains the distance;
+            ``dp.OneShot(shrink=False)`` switches this off.
         constraints : {"true", "released"}
-            Data for which these constraints hold; "true" requires `violation_probability`.
+            Data for which constraints with private data hold; "true" requires
+            `violation_probability`.
         scale : LearnScale or "declared", optional
             Whether the plan learns the scale of records first; see `dp.LearnScale`.
 
@@ -447,8 +455,8 @@ class Problem(Declaration):
         ModelError
             If the problem does not fit the algorithm.
         PrivacyError
-            If no guarantee can be derived, if the budget is incomplete, or if a budget or a
-            mechanism is given and no agent has private data.
+            If no guarantee can be derived, if the budget is incomplete, or if you pass a budget or
+            a mechanism but no agent has private data.
         """
         request = Request(
             algorithm=algorithm,
@@ -553,12 +561,12 @@ class Problem(Declaration):
         sharing: SecretSharing | None = None,
         max_colluders: int = 1,
     ) -> Tuned[Plan]:
-        """Search for the settings with the best solution for a total budget.
+        """Search for the settings that give the best solution at a total budget.
 
-        The search tries methods, release, noise, steps, penalty, rounds, decay, returned iterate
-        and clipping of records on public proxy data, by successive halving over noise seeds. It
-        simulates thousands of runs at once for steps along sums of gradients. No private data are
-        read, so tuning costs no privacy. The settings suit the data if the proxy resembles them.
+        The search simulates runs on public proxy data, with different methods, noise, steps,
+        penalties, rounds and clips, and drops bad settings early (successive halving). No private
+        data are read, so tuning costs no privacy. The settings suit the data if the proxy resembles
+        them.
 
         Parameters
         ----------
@@ -571,21 +579,21 @@ class Problem(Declaration):
             Largest processor time in seconds.
         seed : int
             Noise seed, the same for all settings. Results may still differ between calls, because
-            the time limit decides how much is tried.
+            the time limit ends the search.
         verbose : bool, optional
             Show a line of progress; by default on a terminal or in a notebook.
         recourse : bool
             Score solutions after recourse of every agent (``result.recourse``). Private data in
             ``recourse=`` then need proxies, too.
         prior : mapping of Private or its name to Prior, optional
-            Prior of plans that release the data once; see `plan`. Proxies have to differ from it as
-            much as the data may.
+            Prior of plans that release the data once; see `plan`. Pass proxies that differ from it
+            as much as the data may.
         violation_probability, slack_penalty : float, optional
-            Chance constraints of all plans; see `plan`. The table counts violations on the proxy
-            beside the promised probability.
+            Chance constraints of all plans; see `plan`. The table shows violations on the proxy
+            data and the promised probability.
         sharing : SecretSharing, optional
             Also try methods with distributed noise under secure aggregation. They meet the budget
-            against `max_colluders` agents with the server, and rely on all other agents.
+            against the server and `max_colluders` agents, if all other agents are honest.
         max_colluders : int
             Collusion threshold with ``sharing=``: agents that may collude with the server.
 
@@ -626,10 +634,10 @@ class Problem(Declaration):
         slack_penalty: float | None = None,
         algorithm: Algorithm[Any, Any] | None = None,
     ) -> Tradeoff:
-        """Return the utility of solutions at several epsilons, on public proxy data.
+        """Return the accuracy of solutions at several epsilons, on public proxy data.
 
         ``problem.tradeoff([0.1, 1, 10], delta=1e-6).plot()`` draws the error of the default plan
-        against epsilon, with the errors without any data and without noise. No private data are
+        against epsilon, and the errors without any data and without noise. No private data are
         read.
 
         Parameters
@@ -684,18 +692,18 @@ class Problem(Declaration):
         sharing: SecretSharing | None = None,
         max_colluders: int = 1,
     ) -> Comparison[Plan]:
-        """Compare the mechanisms that the model allows, each with its best settings.
+        """Compare the noise mechanisms that the model allows, each with its best settings.
 
-        No private data are read, so the comparison costs no privacy. Another mechanism may be
-        best on the data themselves if they differ from the proxy.
+        No private data are read, so the comparison costs no privacy. If the data differ from the
+        proxy, another mechanism may be better on them.
 
         Parameters
         ----------
         epsilon, delta, proxy, time_limit, seed, verbose
             Budget of every candidate, proxies and search; see `tune`.
         runs : int
-            Largest number of runs that score a candidate. The default and the best get up to four
-            times as many, until one is clearly better.
+            Largest number of runs per candidate; four times as many for the default and the best
+            one, until one of them is clearly better.
         recourse, prior, violation_probability, slack_penalty, sharing, max_colluders
             Arguments of `tune`.
 

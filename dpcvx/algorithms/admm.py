@@ -122,11 +122,11 @@ class ADMM(ConsensusMethod[ADMMState]):
 
     @property
     def requirements(self) -> Requirements:
-        """Return the method's needs: convex compiled objectives, a release per agent and round."""
+        """Return the method's requirements: convex objectives, one release per agent and round."""
         return Requirements(convex=True, exact=True, releases=1, queries=(Gradient, DataCurvature))
 
     def propose(self, facts: PublicFacts) -> ADMM:
-        """Return the method with omitted penalty, relaxation and acceleration chosen."""
+        """Return the method with values for penalty, relaxation and acceleration, if omitted."""
         alpha, rounds = (1.0, 0) if facts.noisy else (_RELAXATION, _MEMORY)
         proposed = replace(
             super().propose(facts),
@@ -142,14 +142,14 @@ class ADMM(ConsensusMethod[ADMMState]):
         return self.floor(program, noise, t, penalty, penalty)
 
     def start_server(self, program: Program) -> ADMMServer:
-        """Return the server's state: copies z at the public initial points, zero multipliers."""
+        """Return the server's state: agents' copies at the initial points, zero multipliers."""
         begun = super().start_server(program)
         return ADMMServer(program, begun.w, begun.z, begun.lam)
 
     def send(
         self, server: ConsensusServer, t: int, k: int
     ) -> tuple[ConsensusServer, list[Broadcast]]:
-        """Send the shared vector w, or ``s - lam / rho`` with over-relaxation or acceleration."""
+        """Send the mean w of the copies, or the extrapolated ``s - lam / rho`` (see the module)."""
         state, messages = super().send(server, t, k)
         alpha, length = self.relaxation, self.acceleration
         if (alpha in (None, 1) and not length) or not isinstance(state, ADMMServer):
@@ -188,7 +188,7 @@ class ADMM(ConsensusMethod[ADMMState]):
     def act(
         self, local: Local, state: ADMMState, t: int, k: int, message: Broadcast, oracle: Oracle
     ) -> tuple[ADMMState, LocalCopy]:
-        """Make the exact local step with a noisy linear term, then update the multipliers."""
+        """Minimize the local objective with a noisy linear term, then update the multipliers."""
         assert local.exact is not None
         w, rho, S = message.w, message.rho, local.program.shared
         exact = local.exact

@@ -39,7 +39,7 @@ A = TypeVar("A")
 
 
 class Oracle(Protocol):
-    """Access of an agent's local update to its private data; `dpcvx.run` implements it."""
+    """Protocol of the access to private data: a local update calls it with queries."""
 
     def release(self, query: Query) -> Array:
         """Return the (noisy) answer to a query whose type is in `Requirements.queries`."""
@@ -58,7 +58,7 @@ class Oracle(Protocol):
 
 
 class Coins(Protocol):
-    """Source of public random numbers, independent of data and noise.
+    """Protocol of a source of public random numbers, independent of data and noise.
 
     `dpcvx.privacy.randomness` implements it.
     """
@@ -105,15 +105,16 @@ class Batch(Sequence[Any]):
 
 @dataclass(frozen=True, eq=False)
 class Local:
-    """One agent's public objective and constraints, with their projector, solver and gradient.
+    """Public part of one agent for local updates: its program, projector, solver and gradient.
 
     Attributes
     ----------
     program : LocalProgram
     projector : Projector
-        Projector onto W that also minimizes the terms of the objective in `program.rest`.
+        Projector onto the feasible set W that also minimizes the terms of the objective in
+        `program.rest`.
     exact : ConicProgram or None
-        Solver for the objective at zero data over W; None if the method needs none.
+        Solver that minimizes the objective at zero data over W; None if the method needs none.
     public_gradient : callable
         Gradient of the objective at zero data.
     """
@@ -126,9 +127,10 @@ class Local:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """An agent's results, shape (n,): its last iterate, and the average that theorems cover.
+    """An agent's results, of shape (n,): last iterate and average iterate.
 
-    `weight` is the total weight of the iterates in the average; None if each round counts once.
+    Convergence theorems hold for the average. `weight` is the total weight of the iterates in it;
+    None if all rounds have equal weight.
     """
 
     last: Array
@@ -138,7 +140,7 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class Iterates:
-    """State of an agent: its current point and averages. Methods subclass it to keep more.
+    """State of an agent: its current point and average. Methods subclass it to store more.
 
     Attributes
     ----------
@@ -219,9 +221,9 @@ class Requirements:
     convex : bool
         Whether objectives must follow cvxpy's convexity rules.
     exact : bool or "joint"
-        True if every agent minimizes its objective as a cone program, "joint" if the server
-        minimizes all objectives in one program. Private data may then enter the gradient only
-        through a term that does not depend on the point, unless they are released once.
+        True if every agent minimizes its objective as a cone program. "joint" if the server
+        minimizes the sum of all objectives. Private data that are not released once may then enter
+        the gradient only through a term that does not depend on the point.
     releases : int
         Number of releases per agent and round.
     queries : tuple of type
@@ -229,13 +231,13 @@ class Requirements:
     weights : tuple of float
         Factors on the noise of a round's releases, in the order of the releases.
     free : int
-        Number of releases in round 1 that cost no privacy.
+        Number of releases in round 1 that do not depend on private data, and cost no privacy.
     first : tuple of float
         Shares of the budget for the first rounds, one per round, measured in the sum of squared
         inverse noise multipliers; the other rounds share the rest evenly.
     coupled : bool or None
-        True if the method takes only problems with ``coupling=``, False if only problems without
-        it, None if all. With ``coupling=``, objectives without private data are compiled into cone
+        True if the method solves only problems with ``coupling=``, False if only problems without
+        it, None if both. With ``coupling=``, objectives without private data are compiled into cone
         programs.
     in_turn : bool
         Whether only one agent makes a local update per round.
@@ -244,13 +246,13 @@ class Requirements:
         without a gradient, multiplied by `weight`. "public" if only agents without private data
         take such steps; "server" if only the server does. Methods with `exact` may leave it False.
     smoothness : float or None
-        Smoothness constant that the user asserts, for objectives without a derived constant.
+        User-supplied smoothness constant, for objectives without a derived constant.
     sensitivity : float or None
-        Sensitivity of the answers that the user asserts, in place of a derived bound.
+        User-supplied sensitivity of the answers, in place of a derived bound.
     limits : bool
-        Whether the method takes constraints with private data.
+        Whether the method supports constraints with private data.
     as_written : bool
-        Whether the server solves the user's model for released data, without any gradient.
+        Whether the server solves the user's cvxpy model for released data, without gradients.
     rules : {"dcp", "dgp", "dqcp"}
         cvxpy's rules that a model solved as written must follow: those for convex, geometric or
         quasiconvex programs.
@@ -281,7 +283,7 @@ class Requirements:
     perturbed: float | None = None
 
     def factors(self, rounds: int) -> tuple[float, ...]:
-        """Return the noise multipliers of the first rounds, relative to the other rounds'.
+        """Return the noise multipliers of the first rounds, divided by the other rounds' one.
 
         Parameters
         ----------
@@ -392,11 +394,11 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return self
 
     def coupling(self, program: Program) -> str | None:
-        """Return a line for the printed plan on how the method treats ``coupling=``, or None."""
+        """Return a line for ``print(plan)`` on how the method treats ``coupling=``, or None."""
         return None
 
     def rate(self, program: Program) -> str | None:
-        """Return a line for the printed plan on convergence without noise, or None.
+        """Return a line for ``print(plan)`` on convergence without noise, or None.
 
         It is called after `propose`, so that all parameters are numbers.
         """
@@ -427,13 +429,14 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return rounds * self.requirements.releases
 
     def drawn(self, server: S, rounds: int, coins: Coins) -> tuple[S, int]:
-        """Return the server's state and the last round, after public draws (such as an order)."""
+        """Draw public random numbers; return the server's state and the last round's number."""
         return server, rounds
 
     def adds(self, k: int) -> bool:
-        """Return whether `receive` needs only the sum of the replies of exchange k, as arrays.
+        """Return whether `receive` needs only the sum of the agents' replies in exchange k.
 
-        `receive` then gets a single reply, the sum. Each worker adds up its agents' replies first.
+        If so, replies are arrays, and `receive` gets a single reply, their sum. Each worker adds up
+        its agents' replies first.
         """
         return False
 
@@ -447,7 +450,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     @abc.abstractmethod
     def send(self, server: S, t: int, k: int) -> tuple[S, list[Any]]:
-        """Return the new state and one message per agent (None leaves an agent idle).
+        """Return the server's new state and one message per agent; None leaves an agent idle.
 
         The messages are those of exchange k (from 0) of round t (from 1).
         """
@@ -460,9 +463,10 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     @abc.abstractmethod
     def receive(self, server: S, t: int, k: int, replies: Sequence[Any]) -> S:
-        """Return the server's state after the replies (None from idle agents).
+        """Return the server's state after it has received the agents' replies.
 
-        If `adds` returns True, `replies` has one element, the sum.
+        The reply of an idle agent is None. If `adds` returns True, `replies` has one element, the
+        sum.
         """
 
     @abc.abstractmethod
@@ -493,11 +497,11 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return None
 
     def conclude(self, server: S) -> list[Answer] | None:
-        """Return the agents' results, computed by the server; None if agents compute their own."""
+        """Return the agents' results if the server computes them; None if agents compute them."""
         return None
 
     def constraint_slack(self, server: S) -> Mapping[str, Array]:
-        """Return the slack of the decision in constraints with private data.
+        """Return the solution's slack in constraints with private data.
 
         Returns
         -------
@@ -508,12 +512,12 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return {}
 
     def decision(self, server: S) -> Decision | None:
-        """Return the solution of the model as written for released data; None without one."""
+        """Return the solution if the server solved the model as written, else None."""
         return None
 
     @property
     def shrinks(self) -> bool:
-        """Return whether data that are released once are then moved towards public proxy data."""
+        """Return whether the server moves data that are released once towards public proxy data."""
         return True
 
     @property
@@ -526,21 +530,22 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return ()
 
     def answer(self, state: A) -> Answer | None:
-        """Return an agent's result so far; None if its state is no `Iterates`.
+        """Return an agent's result so far; None if its state is not an `Iterates`.
 
-        `conclude` then computes the result.
+        With None, `conclude` computes the result.
         """
         return Answer(state.x, state.average) if isinstance(state, Iterates) else None
 
     def outcome(self, state: A) -> Outcome:
-        """Return the outcome of an agent's last projection or solve; SOLVED if it makes none."""
+        """Return the outcome of an agent's last projection or solve; SOLVED if there was none."""
         return state.outcome if isinstance(state, Iterates) else Outcome.SOLVED
 
 
 class HiddenIterates(Algorithm[S, A]):
-    """Method whose steps never increase the distance of runs on neighboring data.
+    """Abstract base class of methods whose later noise also hides earlier steps.
 
-    Then later noise also hides earlier steps.
+    Their steps never increase the distance between two runs on neighboring data. So a guarantee
+    against an observer of the last iterate may be smaller (amplification by iteration).
     """
 
     needs_last_iterate = False

@@ -106,7 +106,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         self.check_fields()
 
     def propose(self, facts: PublicFacts) -> Self:
-        """Return the method with an omitted penalty and constants of its rule chosen."""
+        """Return the method with a number for every omitted constant of its penalty rule."""
         penalty = self.penalty
         if penalty is None:
             first = facts.penalty
@@ -116,7 +116,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         return replace(cast(Any, self), penalty=rule)
 
     def start_server(self, program: Program) -> ConsensusServer:
-        """Return the server's state: copies z at the public initial points, zero multipliers."""
+        """Return the server's state: agents' copies at the initial points, zero multipliers."""
         z = tuple(local.start[local.shared] for local in program.agents)
         lam = tuple(np.zeros(local.slots.size) for local in program.agents)
         return ConsensusServer(program, _mean(program, joined(z)), z, lam)
@@ -124,7 +124,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
     def send(
         self, server: ConsensusServer, t: int, k: int
     ) -> tuple[ConsensusServer, list[Broadcast]]:
-        """Send the shared vector w: the mean of z - lam / rho over each component's holders."""
+        """Send w, the mean of z - lam / rho (copies, multipliers, penalty) over the holders."""
         program = server.program
         assert self.penalty is not None
         rule, before = as_penalty(self.penalty), server.rho
@@ -149,7 +149,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
     def receive(
         self, server: ConsensusServer, t: int, k: int, replies: Sequence[LocalCopy]
     ) -> ConsensusServer:
-        """Store the agents' copies and multipliers, and compute consensus residuals."""
+        """Store the agents' copies and multipliers, and compute the consensus residuals."""
         assert server.rho is not None
         if isinstance(replies, Batch):
             z, lam = replies.whole.z, replies.whole.lam
@@ -206,14 +206,15 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
     def floor(
         program: Program, noise: Sequence[float], t: int, curvature: float, rho: float
     ) -> float:
-        """Return the root mean square of ``||w - z||`` that noise in every local step sustains.
+        """Return the root mean square of the consensus residual that noise sustains.
 
-        The noise is in the linear term of the step. The distance e of a copy from the mean of all
-        copies, and its multiplier l, follow ``D e' = (D - rho) e + l - noise`` and
-        ``l' = l - rho e'``. With r = rho / D and noise of variance D^2, e has the variance
-        ``2 / (r (4 - 3 r))`` in the long run (an ARMA(2, 1) process), and at most t after t rounds.
-        Curvature and sets only decrease it. The mean of all copies moves by noise / D in a round,
-        which enters w - z twice and adds 2 to the variance.
+        The noise is in the linear term of every local step. In round t, e is the distance of an
+        agent's copy z from the mean w of all copies, and l is its multiplier. They follow ``D e' =
+        (D - rho) e + l - noise`` and ``l' = l - rho e'``, where a prime marks the next round. With
+        r = rho / D and noise of variance D^2, e has the variance ``2 / (r (4 - 3 r))`` in the long
+        run (an ARMA(2, 1) process), and at most t after t rounds. Curvature and constraints only
+        decrease the variance. The mean w moves by noise / D in a round. This enters w - z twice and
+        adds 2 to the variance.
 
         Parameters
         ----------

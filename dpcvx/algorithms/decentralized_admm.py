@@ -92,20 +92,20 @@ class DecentralizedADMM(NeighborMethod):
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
         Communication network; see `dp.networks.build`.
     step : float, optional
-        1/D with the paper's D; if omitted, D is at least four times the largest smoothness
-        constant, and larger under noise, see `dpcvx.defaults.predicted`.
+        Step size, the inverse of the paper's D. If omitted, D is at least four times the largest
+        smoothness constant, and larger with noise.
     penalty : float, optional
         The paper's zeta, the step size of the multipliers; if omitted, a third of D divided by the
         largest eigenvalue of the network's Laplacian, or by a bound on it
         (`Network.laplacian_norm`).
     randomness : float
-        Width of the interval around 1/2 from which Gamma / D is drawn: 1 as in the paper, 0 for
-        fixed weights.
+        Width of the interval around 1/2 from which agents draw the paper's Gamma (weight of an
+        edge) divided by D. 1 is the paper's choice; 0 gives fixed weights.
     growth : float
-        Ratio of D between consecutive rounds, at least 1: steps become shorter by this factor.
+        Factor by which D grows, and steps become shorter, in each round; at least 1.
     exact : bool
-        Whether local steps minimize, to 1e-12, instead of linearizing the objective. Objectives
-        then need a smoothness constant L, and a step takes about 28 (L + D) / D gradients.
+        Whether local steps minimize the objective, to 1e-12, instead of a linearization. Objectives
+        then need a smoothness constant L, and a step evaluates about 28 (L + D) / D gradients.
     returned : {"average", "last", "tail", "weighted", None}
         Returned iterate; see `Algorithm`.
 
@@ -142,11 +142,11 @@ class DecentralizedADMM(NeighborMethod):
 
     @property
     def batched(self) -> bool:
-        """Return whether agents are batched: if steps are linearized, and not in subclasses."""
+        """Return whether identical agents are updated as a batch; False in subclasses."""
         return not self.exact and type(self) is DecentralizedADMM
 
     def releases(self, rounds: int, program: Program) -> int:
-        """Return one release per round; refuse a growth that makes the last steps vanish."""
+        """Return one release per round; refuse a `growth` that makes the last steps vanish."""
         if (rounds - 1) * math.log10(self.growth) > _LONGEST:
             raise ModelError(
                 f"dp.DecentralizedADMM(growth={self.growth:g}) makes steps more than 1e{_LONGEST} "

@@ -66,8 +66,9 @@ class DecentralizedGradient(NeighborMethod):
     weights : str
         Rule for the weights of ``mixing``; see `dp.networks.build`.
     coordinates : int, optional
-        Number of entries that move in a round (72); all entries if omitted. The entries are public
-        and drawn anew for every round. Only these entries of the new point are released.
+        Number of entries that change in a round (equation 72 of the paper); all if omitted. The
+        entries are public and drawn anew for every round. Only these entries of the new point are
+        released.
     returned : {"average", "last", "tail", "weighted", None}
         Returned iterate; see `Algorithm`.
 
@@ -97,12 +98,15 @@ class DecentralizedGradient(NeighborMethod):
 
     @property
     def batched(self) -> bool:
-        """Return whether agents are batched: not with `coordinates`, "pair", or in subclasses."""
+        """Return whether identical agents are updated as a batch; False in subclasses.
+
+        False with `coordinates`, and with the aggregate "pair".
+        """
         plain = self.aggregate != "pair" and self.coordinates is None
         return plain and type(self) is DecentralizedGradient
 
     def propose(self, facts: PublicFacts) -> DecentralizedGradient:
-        """Return the method with its network built, and omitted steps and iterate chosen."""
+        """Return the method with its network, and values for step and `returned`, if omitted."""
         program = facts.program
         alone = len(program.agents) == 1 and self.graph == "complete"
         graph = _alone(program) if alone else self.network_of(program, self.weights)
@@ -122,7 +126,7 @@ class DecentralizedGradient(NeighborMethod):
         return replace(self, graph=graph, step=step, returned=output)
 
     def diverges(self, program: Program) -> str:
-        """Return the reason why steps from the mean must diverge; "" if none is derived."""
+        """Return the reason why runs must diverge with these steps; "" if none is known."""
         at_mean = self.aggregate == "mean" and self.coordinates is None
         return too_long(program, as_step(self.step)) if at_mean else ""
 

@@ -82,7 +82,10 @@ _DAMPING = number(lambda v: v >= 0, "of at least 0").because(
 @frameless
 @dataclass(frozen=True)
 class DPP2(SecretPointMethod[Memory]):
-    """Primal-dual method with unreleased iterates, for smooth objectives, convex or not.
+    """Primal-dual method over a network, for smooth objectives, convex or not.
+
+    Agents never release their iterate x, but the noisy point x + w and the gradient at x with
+    noise e. Each agent sends two messages per round, y and z; see the module for the equations.
 
     Parameters
     ----------
@@ -91,19 +94,22 @@ class DPP2(SecretPointMethod[Memory]):
     step : float, optional
         The paper's alpha, the step size; three tenths of 1 / smoothness if omitted.
     neighbor_step : float, optional
-        The paper's beta, the weight of the differences of z between neighbors. It must be below the
-        step size divided by the largest eigenvalue of P. If omitted, half of this bound, or half of
-        the step size if that is smaller.
+        The paper's beta, the weight of the differences between neighbors' z, the message with the
+        gradient. It must be below the step size divided by the largest eigenvalue of P = I - W,
+        with the mixing matrix W. If omitted, half of this bound, or half of the step size if that
+        is smaller.
     penalty : float, optional
-        The paper's rho, the weight of the sum over rounds of the differences of x + w between
-        neighbors; a tenth of 1 / step if omitted.
+        The paper's rho, the weight of the differences between neighbors' x + w, summed over rounds;
+        a tenth of 1 / step if omitted.
     memory : float
-        The paper's eta, between 0 and 1; it is public and has no effect on the points.
+        The paper's eta, between 0 and 1: the weight of earlier messages in y. It is public, and
+        does not change the points.
     damping : float
         Weight sigma of the differences of x + w between neighbors; 0 for the printed method.
     ratio : float
-        Scale of w divided by the scale of e; 1 as in the paper. If it equals `step`, both releases
-        have equal privacy loss, and the error is smaller for small budgets.
+        Scale of the noise w on points, divided by the scale of the noise e on gradients; 1 as in
+        the paper. If it equals `step`, both releases have equal privacy loss. The error is then
+        smaller for small budgets.
     smoothness : float, optional
         User-supplied smoothness of objectives without a derived one, for all admissible data. The
         guarantee then marks it as asserted.
@@ -166,11 +172,11 @@ class DPP2(SecretPointMethod[Memory]):
         return replace(self, graph=graph, step=step, neighbor_step=beta, penalty=penalty)
 
     def points(self, server: NetworkState, sent: Array, t: int) -> Array:
-        """Return all agents' noisy points x + w, which follow from eta, y and the previous y."""
+        """Return all agents' noisy points x + w, computed from their messages y."""
         return sent if t == 1 else self.memory * server.points + sent - server.first
 
     def start_agent(self, local: Local) -> Memory:
-        """Return the agent's state at the public initial point, with d = q = 0."""
+        """Return the agent's state at the public initial point, with zero memory vectors."""
         x = local.program.start
         zeros = np.zeros_like(x)
         return Memory(x, zeros, y=zeros, d=zeros, q=zeros, z=zeros, pull=zeros)
@@ -178,7 +184,7 @@ class DPP2(SecretPointMethod[Memory]):
     def act(
         self, local: Local, state: Memory, t: int, k: int, message: Inbox, oracle: Oracle
     ) -> tuple[Memory, Array]:
-        """Release y, from the new noisy point, in exchange 0, and z, from a gradient, in 1."""
+        """Send y, with the noisy point, in exchange 0; send z, with the noisy gradient, in 1."""
         assert self.step is not None and self.neighbor_step is not None and self.penalty is not None
         program = local.program
         if k == 0:

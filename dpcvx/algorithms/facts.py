@@ -44,11 +44,11 @@ class Conditions:
 
 
 class StepRule(Protocol):
-    """Rule for the step sizes eta_t, and for the weights of the averaged iterate."""
+    """Protocol of a step-size rule: step size eta_t of round t, and weights of the average."""
 
     @property
     def averages_new(self) -> bool:
-        """True if the average takes the iterates after local updates, instead of before them."""
+        """True if the average is over iterates after local updates, False if before them."""
         ...
 
     def resolved(self, program: Program, release_epsilon: float) -> Self:
@@ -65,7 +65,7 @@ class StepRule(Protocol):
 
 
 class PublicFacts(Protocol):
-    """Public facts about a run, for `Algorithm.propose`; `dpcvx.defaults` derives them."""
+    """Protocol of public facts about a run; `Algorithm.propose` computes settings from them."""
 
     @property
     def program(self) -> Program:
@@ -87,7 +87,7 @@ class PublicFacts(Protocol):
 
     @property
     def scale(self) -> float:
-        """Typical curvature, or largest slope over the distance to the optimum; 0 if unknown."""
+        """Typical curvature; if unknown, largest gradient over distance to the optimum, or 0."""
         ...
 
     @property
@@ -114,7 +114,7 @@ class PublicFacts(Protocol):
         exact : bool
             Whether constant steps without noise converge to the optimum.
         falls : bool
-            Whether noisy steps may decrease, because no penalty is tied to their length.
+            Whether noisy step sizes may decrease, because no penalty depends on them.
 
         Raises
         ------
@@ -145,5 +145,5 @@ class PublicFacts(Protocol):
         ...
 
     def in_turn(self, agents: Sequence[int]) -> PublicFacts:
-        """Return the facts for steps that only these agents take, one agent at a time."""
+        """Return the facts for a method that updates only these agents, one at a time."""
         ...

@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 @frameless
 @dataclass(frozen=True)
 class FederatedAveraging(SummedMethod):
-    """Gradient descent of agents that receive only the mean of all points.
+    """Gradient descent: each agent steps from the mean of all agents' points.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class FederatedAveraging(SummedMethod):
 
     @property
     def batched(self) -> bool:
-        """Return whether agents are batched: without `sharing`, and not in subclasses."""
+        """Return whether identical agents are updated as a batch; False with `sharing`."""
         return self.sharing is None and type(self) is FederatedAveraging
 
     @property
@@ -73,7 +73,7 @@ class FederatedAveraging(SummedMethod):
         return Requirements(convex=False, exact=False, releases=1, queries=(Step,), proximal=True)
 
     def propose(self, facts: PublicFacts) -> FederatedAveraging:
-        """Return the method with omitted step sizes chosen; refuse agents with local variables."""
+        """Return the method with step sizes, if omitted; refuse agents with local variables."""
         program = facts.program
         require_whole(program)
         self.sums(program)  # raises here, before any data are read, if the sums are impossible
@@ -85,16 +85,16 @@ class FederatedAveraging(SummedMethod):
         return replace(self, step=step, returned=output)
 
     def diverges(self, program: Program) -> str:
-        """Return the reason why steps are so long that runs diverge; "" if none is derived."""
+        """Return the reason why runs must diverge with these steps; "" if none is known."""
         return too_long(program, as_step(self.step))
 
     @property
     def tells_agreement(self) -> bool:
-        """Return whether residuals measure disagreement: not if only the sum is known."""
+        """Return whether residuals measure the agents' disagreement; False with `sharing`."""
         return self.sharing is None
 
     def residuals(self, server: ServerState) -> Residuals:
-        """Return the agents' distance from their mean; with `sharing`, the change of the mean."""
+        """Return the points' distance from their mean; with `sharing`, the change of the mean."""
         if server.terms is None:
             change = server.dual / len(server.names)
             return Residuals(change, server.dual, change, 0.0)
@@ -107,7 +107,7 @@ class FederatedAveraging(SummedMethod):
         return False
 
     def target(self, program: Program) -> Array:
-        """Return zero, because the sum of all points has no target."""
+        """Return zero, because the sum of all points need not reach any value."""
         return np.zeros(program.size)
 
     def sent(self, local: LocalProgram, x: Array) -> Array:

@@ -130,13 +130,13 @@ class GradientMember(Iterates):
 @frameless
 @dataclass(frozen=True)
 class FederatedGradient(Algorithm[GradientServer, GradientMember]):
-    """Gradient descent along sums of gradients, on request with secure aggregation.
+    """Gradient descent along the sum of all agents' gradients; may use secure aggregation.
 
     With ``sharing=`` nobody sees the gradient of an agent, and noise is distributed: each agent
-    adds a part of the noise of the sum. The guarantee is then a pair: against `max_colluders`
-    agents that collude with the server, and against all others together. The server must not be
-    able to take sums apart. Owners ensure this (`dp.RemoteOwners`, `dp.LoopbackOwners`), and agents
-    in one process do not. If an agent leaves, the run ends.
+    adds a part of the noise of the sum. The guarantee then has two parts: against `max_colluders`
+    agents that collude with the server, and against all other agents together. The server must not
+    be able to take sums apart. Owners ensure this (`dp.RemoteOwners`, `dp.LoopbackOwners`), and
+    agents in one process do not. If an agent leaves, the run ends.
 
     Parameters
     ----------
@@ -147,13 +147,15 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         Form the sums by secure aggregation, with distributed noise.
     max_colluders : int
         Collusion threshold with ``sharing=``, at least 1: agents that may collude with the server.
-        Each knows its own noise. An agent that adds no noise counts among them.
+        A colluder knows its own part of the noise. An agent that adds no noise counts as a
+        colluder.
     returned : {"average", "last", "tail", "weighted", None}
         Returned iterate; see `Algorithm`.
     scale : LearnScale, optional
         Spend a part of the budget to learn the sizes of records' gradients and the curvature of
         their losses; clip and steps follow from these. It replaces ``step=``. With ``sharing=``,
-        values are in units of the learned clip, and their range is as wide as the grid allows.
+        summands are in units of the learned clip, and their range is as wide as the rounding grid
+        allows.
 
     Raises
     ------
@@ -187,16 +189,16 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
 
     @property
     def batched(self) -> bool:
-        """Return whether agents are batched: without `sharing` and `scale`, and not in subclasses.
+        """Return whether identical agents are updated as a batch; False in subclasses.
 
-        Agents then keep only the point between exchanges.
+        False with `sharing` or `scale`. Between exchanges, agents of a batch keep only the point.
         """
         alone = self.sharing is None and self.scale is None
         return alone and type(self) is FederatedGradient
 
     @property
     def requirements(self) -> Requirements:
-        """Return the method's needs: one release per agent and round, steps by the server."""
+        """Return the method's requirements: one release per agent and round."""
         asked: tuple[type[Query], ...] = (Gradient if self.sharing is None else Summand,)
         if self.scale is not None:
             gradient = LearnedGradient if self.sharing is None else LearnedSummand
@@ -212,7 +214,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         )
 
     def propose(self, facts: PublicFacts) -> FederatedGradient:
-        """Return the method with omitted settings of steps, scale and secret sharing chosen."""
+        """Return the method with a number for every omitted setting."""
         if self.scale is not None:
             scale = self.scale.resolved(facts.conditions, facts.program)
             sharing = proposed_sharing(self.sharing, facts, learned=True)
@@ -228,11 +230,11 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         return replace(self, step=step, returned=output, sharing=sharing)
 
     def adds(self, k: int) -> bool:
-        """Return whether the server side adds up the replies: gradients without `sharing`."""
+        """Return whether the server adds up the replies: the gradients, without `sharing`."""
         return k == 0 and self.sharing is None
 
     def start_server(self, program: Program) -> GradientServer:
-        """Return the server's state, with x at the initial points, projected onto the set W."""
+        """Return the server's state: x at the initial points, projected onto the feasible set."""
         whole, terms = joint_set(program), joint_rest(program)
         rest, kernel = None if terms is None else terms.data, program.kernel or PLAIN
         projector = Projector(whole.data, "all agents", rest, kernel)
@@ -250,7 +252,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         return GradientMember(x, np.zeros_like(x))
 
     def send(self, server: GradientServer, t: int, k: int) -> tuple[GradientServer, list[Any]]:
-        """Send gradient queries at x, then secret shares (with `sharing`), and last the new x."""
+        """Request gradients at x, then send secret shares (with `sharing`), and last the new x."""
         scale, x, size = server.scale, server.x, server.x.size
         if scale is not None and k == self.exchanges - 1 and t <= ROUNDS:  # x has not moved
             return server, [None] * len(server.names)
@@ -280,7 +282,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         message: Question | ScaleQuestion | Delivery | Moved,
         oracle: Oracle,
     ) -> tuple[GradientMember, Any]:
-        """Return the summand or its shares; in exchange 1, the sum of shares; last, store x."""
+        """Reply with the noisy gradient or its secret shares; in the last exchange, store x."""
         name = local.program.name
         if isinstance(message, Moved):
             return state.after(message.x, message.outcome), None
@@ -303,7 +305,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
     def receive(
         self, server: GradientServer, t: int, k: int, replies: Sequence[Any]
     ) -> GradientServer:
-        """Collect secret shares (with `sharing`), compute the sum of gradients, make a step."""
+        """Add up the gradients, or secret shares of them, and make a gradient step."""
         if k == self.exchanges - 1:
             return server
         pool = server.pool
@@ -329,7 +331,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         return replace(server, x=x, moved=moved, outcome=projection.outcome)
 
     def residuals(self, server: GradientServer) -> Residuals:
-        """Return the distance that x moved as dual residual; agents have no disagreement."""
+        """Return the last move of x as dual residual; the primal one is 0, with one common x."""
         return Residuals(0.0, server.moved, 0.0, 0.0)
 
     def answer(self, state: GradientMember) -> Answer | None:

@@ -88,37 +88,40 @@ class GradientADMMServer:
 @frameless
 @dataclass(frozen=True)
 class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
-    """Gradient ADMM with noise on x, one user per round.
+    """Noisy gradient ADMM: one user makes a step in each round.
 
-    All users hold x, a public agent holds y, and ``coupling=`` ties x and y.
+    Users are the agents with private data. All of them share the variables x, a public agent has
+    the variables y, and ``coupling=`` states the equations between x and y. The noise is added to
+    x.
 
     Parameters
     ----------
     penalty : float, optional
-        The paper's beta, the penalty of the coupling; if omitted, half of 1 / step, for a coupling
+        The paper's beta, the penalty of the coupling. If omitted, 0.5 / step for a coupling matrix
         of norm 1.
     step : float or "contraction", optional
-        The paper's eta, the step size; 1 / smoothness if omitted, and shorter under noise, see
-        `dpcvx.defaults.predicted`. "contraction" takes the middle of the paper's interval (23):
-        iterations then contract by the paper's proof, and the privacy loss against an observer of
-        the last iterate decays geometrically. Plans also search certificates that prove this for
-        other steps. Step and smoothness are for users' objectives times the number of users.
+        The paper's eta, the step size. If omitted, 1 / smoothness, and shorter with noise.
+        "contraction" is the middle of the paper's interval (23). By the paper's proof, iterations
+        then contract, and the privacy loss against an observer of the last iterate decays
+        geometrically. For other steps, plans search for a certificate that proves this. Step and
+        smoothness refer to a user's objective times the number of users.
     smoothness : float, optional
         Largest smoothness constant of a user's objective, for all admissible data. If omitted, it
-        is derived, which needs a curvature that is public, or records of bounded size.
+        is derived from the model, which needs public curvature or records of bounded norm.
     strong_convexity : float, optional
         Smallest modulus of strong convexity of a user's objective, for all admissible data; the
         modulus of the quadratic terms if omitted.
     order : {"fixed", "permutation", "stopping", "sampling"}
-        Order of the users' turns: the order of the agents; a random order for all passes; the order
-        of the agents with a random last round in the second half of the only pass; or drawn anew
-        each round. Random orders are for ``plan(..., observer="last_iterate")``, where every user
-        has the same guarantee with them.
+        Order in which users make steps. "fixed" is the order of the agents. "permutation" is one
+        random order for all passes. "stopping" is the order of the agents, in one pass that ends at
+        a random round of its second half. "sampling" draws the user of each round independently.
+        Random orders are for ``plan(..., observer="last_iterate")``: every user then has the same
+        guarantee.
     draws : {"known", "secret"}
-        With ``order="sampling"``, "known" draws may become known after the run, and "secret" ones
-        stay secret forever. Secret draws need much less noise if every user has one record or few.
-        Nobody may then log, bill or disclose whose turn it is. With
-        ``plan(..., observer="iterates")``, iterates may be visible without their users.
+        With ``order="sampling"``, whether the drawn users may become "known" after the run, or stay
+        "secret" forever. Secret draws need much less noise if every user has one record or few.
+        Then nobody may log, bill or disclose which user was drawn. With ``plan(...,
+        observer="iterates")``, iterates may be seen, but not which user computed each of them.
     x_first : bool
         Whether the first step updates x, as in the paper's Algorithm 4 and its utility Theorem 9.1.
     returned : {"average", "last", "tail", "weighted", None}
@@ -158,7 +161,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
 
     @property
     def requirements(self) -> Requirements:
-        """Return the method's requirements: convexity, a coupling, one user's release per round."""
+        """Return the method's requirements: convex objectives, `coupling=`, a release per round."""
         return Requirements(
             convex=True,
             exact=False,
@@ -176,11 +179,11 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
 
     @property
     def secret_draws(self) -> bool:
-        """Return whether the order of users' turns is secret."""
+        """Return whether it stays secret which user makes the step of each round."""
         return self.draws == "secret"
 
     def coupling(self, program: Program) -> str:
-        """Return a line on the equalities that Remark 3.4 eliminates."""
+        """Return a line for ``print(plan)`` on equations that the method eliminates."""
         rows, written = eliminated(program), program.coupling
         assert written is not None
         count, size = len(written.right), len(rows.c)
@@ -201,7 +204,8 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
     def propose(self, facts: PublicFacts) -> GradientADMM:
         """Return the method with omitted smoothness, penalty and step size chosen.
 
-        Refuse problems that do not have two blocks.
+        Refuse problems whose variables do not form the blocks x of the users and y of one public
+        agent.
         """
         program = facts.program
         users, _ = blocks_of(program)
@@ -356,7 +360,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
     def drawn(
         self, server: GradientADMMServer, rounds: int, coins: Coins
     ) -> tuple[GradientADMMServer, int]:
-        """Return the server's state with a drawn order of users, and the (drawn) last round."""
+        """Draw the order of users; return the server's state and the last round's number."""
         users = len(server.order)
         if self.order == "permutation":
             return replace(server, order=tuple(coins.shuffled(users))), rounds
@@ -399,7 +403,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
     def act(
         self, local: Local, state: Outcome, t: int, k: int, message: Turn, oracle: Oracle
     ) -> tuple[Outcome, Array]:
-        """Release x <- (I + eta beta A'A)^-1 (x - eta [grad f_t(x) + slope]) + noise."""
+        """Make the noisy x step of the module's equations with the user's data, and release x."""
         x, eta, inverse = message.x, self._eta, message.inverse
         center = inverse(x - eta * message.slope)
         # f_t is the user's objective times the number of users.
@@ -428,7 +432,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         )
 
     def residuals(self, server: GradientADMMServer) -> Residuals:
-        """Return the coupling's violation before x moves, and the Lagrangian's gradient in x."""
+        """Return the coupling's violation before the x step, and the Lagrangian's gradient in x."""
         return Residuals(server.primal, server.dual, server.mismatch, self._beta)
 
     def conclude(self, server: GradientADMMServer) -> list[Answer]:
@@ -437,7 +441,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return self._answers(server, Answer(server.x, server.mean_x), Answer(y, server.mean_y))
 
     def conclude_hidden(self, server: GradientADMMServer) -> list[Answer]:
-        """Return the last x for every user, and for the public agent a y computed from it alone.
+        """Return the last x for every user, and for the public agent a y computed from this x.
 
         If the y step has a closed form, this y satisfies the coupling as closely as possible.
         """

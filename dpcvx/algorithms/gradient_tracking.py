@@ -64,7 +64,8 @@ class GradientTracking(SecretPointMethod[Tracker]):
     step : float, optional
         The paper's alpha, the step size; a tenth of 1 / smoothness if omitted.
     ratio : float
-        Scale of the noise on points divided by the scale of the noise on directions.
+        Scale of the noise on points, divided by the scale of the noise on directions (tracked
+        gradients).
     smoothness : float, optional
         User-supplied smoothness of objectives without a derived one, for all admissible data. The
         guarantee then marks it as asserted.

@@ -89,19 +89,19 @@ _SHARE = number(lambda v: 0 < v < 1, "between 0 and 1").because(
 @frameless
 @dataclass(frozen=True)
 class LearnScale:
-    """Learn the scale of records before the steps of `dpcvx.FederatedGradient`.
+    """Learn the scale of records before the first step of `dpcvx.FederatedGradient`.
 
-    A part of the budget is spent on releases of the sizes of records' gradients and of the
-    curvature of their losses. These are the first 13 rounds of the plan, and the guarantee covers
-    them.
+    A part of the budget is spent on noisy sums: on the norms of the records' gradients, and on the
+    curvature of the records' losses. These are the first 13 rounds of the plan, and the guarantee
+    covers them.
 
     Parameters
     ----------
     share : float
         Share of the budget for learning, measured in squared inverse noise multipliers.
     noise : float, optional
-        Noise p of one release divided by the largest sum that clipped records can have; computed
-        if omitted.
+        Noise p: the noise of one release, divided by the largest sum that clipped records can have;
+        computed from the plan if omitted.
     most : float, optional
         Largest clip, as a multiple of the agents' clips; unlimited if omitted.
     least : float
@@ -140,37 +140,37 @@ class LearnScale:
 
     @property
     def sought(self) -> float:
-        """Share v of the records whose gradients exceed the norm that six counts find."""
+        """Share v of records: the counts find the norm that this share of gradients exceeds."""
         assert self.noise is not None
         return min(14 * self.noise, 0.4)
 
     @property
     def cut(self) -> float:
-        """Target share u of the records whose gradients the clip cuts."""
+        """Share u of the records whose gradients the clip aims to shorten."""
         assert self.noise is not None
         return min(14 * self.noise, max(0.4, min(0.25 + 3.5 * self.noise, 0.6)))
 
     @property
     def reach(self) -> int:
-        """T_0, the number of steps to the solution if only the mean curvature limited them."""
+        """Number T_0 of steps to the solution if only the mean curvature limited step sizes."""
         assert self.noise is not None
         return int(np.clip(round(0.85 / max(self.noise, 1e-9)), 5, 300))
 
     @property
     def rounds(self) -> int:
-        """Number of rounds, including the 13 that learn the scale; the fewest if p is unknown."""
+        """Number of rounds, including 13 that learn the scale; the least possible for unknown p."""
         steps = _FEWEST_STEPS if self.noise is None else self.reach
         return ROUNDS + int(np.clip(steps, _FEWEST_STEPS, _MOST_STEPS))
 
     def resolved(self, conditions: Conditions, program: Program) -> LearnScale:
-        """Return the rule with omitted noise and number of steps taken from a plan.
+        """Return the rule with `noise` and `steps` computed from a plan, if omitted.
 
         Parameters
         ----------
         conditions : Conditions
             Rounds and noise of the run.
         program : Program
-            Program in which all agents with records have clips.
+            Program in which every agent with records has a clip.
         """
         steps, noise = conditions.rounds - ROUNDS, self.noise
         if noise is None:

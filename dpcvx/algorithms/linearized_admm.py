@@ -56,7 +56,7 @@ _PERTURB = choice("objective", "output", "projected_output").because(
 @frameless
 @dataclass(frozen=True)
 class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
-    """Linearized consensus ADMM; every iterate lies in its agent's constraint set.
+    """Linearized consensus ADMM, whose every iterate satisfies the agent's constraints.
 
     Parameters
     ----------
@@ -69,14 +69,14 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
     local_updates : int
         Number E of noisy gradients (and releases) per agent and round.
     perturb : {"objective", "output", "projected_output"}
-        Place of the noise. "objective" adds it to the gradient (the paper's method). "output" adds
-        it to the result of the local step (the paper's baseline, equation 12), which may then leave
-        the set; "projected_output" projects the noisy result onto the set. Constraints with
-        exponential or power cones need ``"objective"``.
+        Value to which noise is added. "objective" adds noise to the gradient (the paper's method).
+        "output" adds noise to the result of the local step (the paper's baseline, equation 12),
+        which may then violate constraints. "projected_output" projects this noisy result onto the
+        feasible set. Constraints with exponential or power cones need ``"objective"``.
     output_sensitivity : float, optional
         User-supplied sensitivity of the local step's result, for noise on the output, such as the
-        beta of Ryu and Kim. All components then have noise of equal scale. The guarantee is marked
-        as asserted, and with local variables it need not hold.
+        beta of Ryu and Kim. All components then have noise of equal scale, and the guarantee is
+        marked as asserted. If the agent has local variables, the guarantee need not hold.
     returned : {"average", "last", "tail", "weighted", None}
         Returned iterate; see `Algorithm`. The convergence theorems hold for the average.
 
@@ -113,7 +113,7 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
     def batched(self) -> bool:
         """Return whether identical agents are updated together, as a batch.
 
-        They are if noise is added to gradients. In subclasses, they are not.
+        True if noise is added to gradients; always False in subclasses.
         """
         return self.perturb == "objective" and type(self) is LinearizedADMM
 
@@ -165,7 +165,7 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
         message: Broadcast,
         oracle: Oracle,
     ) -> tuple[LinearizedADMMState, LocalCopy]:
-        """Make E local updates, average them, and update the multipliers (lines 8 to 22)."""
+        """Make E local updates, average their results, and update the multipliers."""
         rule = as_step(self.step)
         assert rule is not None
         w, rho, eta = message.w, message.rho, rule.eta(t)

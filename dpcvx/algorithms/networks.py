@@ -79,7 +79,7 @@ class Rank:
 @frameless
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A connected undirected graph of agents with a mixing matrix; public. `build` makes one.
+    """Connected undirected graph of agents, with a mixing matrix; `build` constructs one.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Network:
     neighbors : tuple of tuple of int
         Positions of each agent's neighbors, increasing, without the agent itself.
     rows : tuple of ndarray
-        Each agent's weights: of its neighbors, in order, and last of itself; not writeable.
+        Weights of each agent for its neighbors, in order, and last for itself; not writeable.
     rule : str
         Rule that chose the weights.
 
@@ -151,7 +151,7 @@ class Network:
 
     @cached_property
     def ranks(self) -> tuple[Rank, ...]:
-        """First neighbors of all agents, second neighbors, and so on, with their weights."""
+        """Arrays of all agents' first neighbors, second neighbors and so on, with their weights."""
         degrees = np.array(self.degrees)
         ends = np.cumsum(degrees)
         around = np.concatenate([np.array(ranks, dtype=np.intp) for ranks in self.neighbors])
@@ -227,8 +227,8 @@ def build(
 ) -> Network:
     """Build a network of agents: its edges, and the weights of the averages over neighbors.
 
-    Methods over networks take the result as ``graph=``. If they get a graph or a shape, they build
-    the network of the problem's agents themselves.
+    Pass the result to a network method as ``graph=``. If you pass a networkx graph or a shape such
+    as "ring", the method builds the network of the problem's agents itself.
 
     Parameters
     ----------

@@ -61,22 +61,23 @@ class Server:
 @frameless
 @dataclass(frozen=True)
 class ObjectivePerturbation(Algorithm[Server, Iterates]):
-    """Exact minimization of each agent's objective with a random linear term, for delta = 0.
+    """Objective perturbation: each agent minimizes its objective plus a random linear term.
 
-    One release per agent. Losses of records have to be smooth and convex functions of the records'
-    scores. Sets and penalties together need a closed form. Boxes and balls around 0 have one, alone
-    or beside ``cp.norm1``. With several agents that hold private data, the result is the mean of
+    The method gives pure differential privacy (delta = 0) with one release per agent. Losses of
+    records have to be smooth and convex functions of ``X @ w``, with the private records X.
+    Constraints and penalties together need a closed-form projection. Boxes and balls around 0 have
+    one, alone or with ``cp.norm1``. If several agents have private data, the result is the mean of
     their minimizers.
 
-    Guarantee: pure epsilon (Chaudhuri, Monteleoni and Sarwate, 2011), with a determinant that
-    bounds how one change of the data moves the curvature; see `dpcvx.privacy.linear_term`.
+    The proof follows Chaudhuri, Monteleoni and Sarwate (2011). A determinant bounds the effect of
+    one change of the data on the curvature; see `dpcvx.privacy.linear_term`.
 
     Parameters
     ----------
     regularization : float, optional
         Weight Delta of the quadratic ``Delta/2 ||x - c||^2`` that is added to each agent's
-        objective, around its initial point c. Strongly convex objectives need less of it. If
-        omitted, the weight with the least predicted error.
+        objective, around its initial point c. Strongly convex objectives need a smaller weight. If
+        omitted, the weight with the least predicted error is used.
 
     Raises
     ------
@@ -96,7 +97,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
 
     @property
     def requirements(self) -> Requirements:
-        """Return the method's requirements: one release per agent, a perturbed minimizer."""
+        """Return the method's requirements: each agent releases one perturbed minimizer."""
         weight = self.regularization
         return Requirements(
             convex=True,
@@ -108,7 +109,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
         )
 
     def propose(self, facts: PublicFacts) -> ObjectivePerturbation:
-        """Return the method with an omitted weight chosen; refuse objectives of public agents.
+        """Return the method with a weight, if omitted; refuse objectives of public agents.
 
         Raises
         ------
@@ -146,7 +147,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
         return Iterates(x, np.zeros_like(x))
 
     def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Any]]:
-        """Query agents with private data for minimizers; in exchange 1, send all the common x."""
+        """Request minimizers from agents with private data; in exchange 1, send the common x."""
         if k == 0:
             return server, [Minimize() if weight else None for weight in server.weights]
         return server, [Moved(server.x[columns], server.outcome) for columns in server.places]

@@ -75,7 +75,7 @@ class Inbox:
         return _total(self.values - value)
 
     def extremes(self, value: Array) -> tuple[Array, Array]:
-        """Return the entrywise minimum and maximum of `value` and the neighbors' values."""
+        """Return entrywise the least and the largest of `value` and the neighbors' values."""
         least = self.values.min(axis=0, initial=math.inf)
         most = self.values.max(axis=0, initial=-math.inf)
         return np.minimum(least, value), np.maximum(most, value)
@@ -91,9 +91,10 @@ class Inbox:
 
 @dataclass(frozen=True, eq=False)
 class Inboxes:
-    """Messages to all agents as one object: the `Inbox` of agents that are updated as a batch.
+    """Messages to all agents in one object, in place of `Inbox` if agents are updated as a batch.
 
-    Sums are taken in the order of the neighbors, so that rows equal the results of single agents.
+    Sums follow the order of the neighbors. So each row equals, bit by bit, the result for one
+    agent.
 
     Attributes
     ----------
@@ -134,7 +135,7 @@ class Inboxes:
         return self._folded(np.add, lambda rank, heard: heard - mine[rank.agents])
 
     def extremes(self, value: Array) -> tuple[Array, Array]:
-        """Return the entrywise minimum and maximum in each closed neighborhood, (N, m) each."""
+        """Return entrywise the least and the largest value of each agent and its neighbors."""
         least, most = (
             self._folded(which, lambda rank, heard: heard) for which in (np.minimum, np.maximum)
         )
@@ -258,11 +259,11 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
         )
 
     def points(self, server: NetworkState, sent: Array, t: int) -> Array:
-        """Return the agents' noisy points, from values sent in exchange 0 of round t, (N, m)."""
+        """Return the N agents' noisy points, from the values sent in exchange 0 of round t."""
         return sent
 
     def residuals(self, server: NetworkState) -> Residuals:
-        """Return the noisy points' distance from their mean, and their change in this round."""
+        """Return the noisy points' distance from their mean, and their last change."""
         return Residuals(server.primal, server.dual, server.mismatch, 0.0)
 
 
@@ -301,9 +302,10 @@ def require_whole(program: Program) -> None:
 
 
 def spread(local: Local, x: Array, others: Array) -> Array:
-    """Return x with its shared variables replaced by those in `others`, a shared vector.
+    """Return the agent's vector x with its shared variables replaced by the values in `others`.
 
-    For a batch of agents without local variables, `x` or `others` may have a row per agent.
+    `others` is a vector of all shared variables. For a batch of agents without local variables, `x`
+    or `others` may have a row per agent.
     """
     n = x.shape[-1]
     out = np.empty((*others.shape[:-1], n)) if local.program.shared.size == n else x.copy()
@@ -312,9 +314,9 @@ def spread(local: Local, x: Array, others: Array) -> Array:
 
 
 def mixed(local: LocalProgram, v: Array, message: Inbox | Inboxes) -> Array:
-    """Return ``sum_j W_ij v_j`` over the neighbors' values and the agent's own v.
+    """Return the weighted sum of the agent's own v and its neighbors' values.
 
-    Local variables are not changed.
+    The weights are the agent's row of the mixing matrix. Local variables are not changed.
     """
     heard, columns = message.weighted()[..., local.slots], local.shared
     out = np.array(np.broadcast_to(v, (*heard.shape[:-1], v.shape[-1])))
@@ -339,7 +341,7 @@ def _total(terms: Array) -> Array:
 class SecretPointMethod(NetworkMethod[P], Generic[P]):
     """Abstract base class of network methods with unreleased iterates.
 
-    In each round, an agent releases its noisy point, then a vector made of gradients at unreleased
+    In each round, an agent releases its noisy point, then a combination of gradients at unreleased
     points. The first point is the public initial point. Subclasses are frozen dataclasses with the
     fields below.
     """

@@ -164,45 +164,46 @@ class Found:
 @frameless
 @dataclass(frozen=True)
 class OneShot(Algorithm[OneShotServer, OneShotMember]):
-    """Solution of the whole problem by the server, from one release per agent.
+    """Solve the joint problem at the server, from one noisy release per agent.
 
-    If gradients are affine in the private data, and for squares of records, agents release these
-    terms of the objective. For every other convex model they release their data, or the weighted
-    sums through which the model reads them. Then cvxpy solves the model as it is written: any atom,
-    any cone, boolean and integer variables. Takes ``coupling=`` as well as shared variables, and
-    constraints with private data. A run has one round.
+    If gradients are affine in the private data, and for squares of records, agents release the
+    terms of the objective that depend on data. For every other convex model, they release the data,
+    or the weighted sums of data that the model uses. Then cvxpy solves the model as it is written:
+    any atom, any cone, boolean and integer variables. The problem may have shared variables,
+    ``coupling=``, and constraints with private data. A run has one round.
 
     Parameters
     ----------
     sharing : SecretSharing, optional
         Secure aggregation with distributed noise, as in `FederatedGradient`: the server sees only
-        the sum of the agents' linear coefficients. Gradients have to be affine in the data. Omit
-        ``release="once"``.
+        the sum of the agents' linear coefficients. Gradients have to be affine in the data. Do not
+        pass ``release="once"`` with it.
     max_colluders : int
         Collusion threshold with ``sharing=``, at least 1: agents that may collude with the server.
     sums : {"slopes", "moments"}
-        Summand with ``sharing=``: linear coefficients, or second moments of records. Moments need
-        the same ``cp.sum_squares(X @ w - y)`` of all agents, up to a factor. Rows are scaled by
-        the largest bounds of all agents, so that no entry exceeds the number of records.
+        Summand with ``sharing=``: linear coefficients ("slopes"), or second moments of records. For
+        moments, all agents need the same ``cp.sum_squares(X @ w - y)``, up to a factor. Rows are
+        divided by the largest declared bound of all agents, so no entry exceeds the number of
+        records.
     shrink : bool
         Move released data towards their public proxy ``dp.Private(proxy=...)``, as far as noise
         explains the distance (James and Stein). This applies if gradients are affine in the data,
         or the model is solved as written. Without a proxy, the solution stays near the initial
         point if noise explains more than half of the release and objectives have curvature in every
-        direction of the noise; see `dpcvx.algorithms.toward_start`. The result says when it does.
-        It does not apply with ``prior=``, or with private data in constraints.
+        direction of the noise; see `dpcvx.algorithms.toward_start`. The result has a note if this
+        happens. With ``prior=``, or with private data in constraints, nothing is moved.
     as_written : bool, optional
-        Solve the model as written. If omitted, only if agents cannot release their terms of the
-        objective.
+        Whether to release the data and solve the model as written. If omitted, this is done only if
+        agents cannot release the terms of their objectives.
     scenarios : int
-        With ``as_written``, number of public draws of data consistent with the release. The cost is
-        averaged over them if it is not affine in the data. 0 takes the released data alone; large
-        problems take fewer.
+        With ``as_written``, number of data sets that the server draws around the released data. If
+        the cost is not affine in the data, it is averaged over these data sets. With 0, the
+        released data alone are used; large problems use fewer data sets.
     solver : str, optional
-        Solver that cvxpy is to use for the model as written, such as ``cp.SCS``. If omitted,
-        Clarabel, and cvxpy's choice for mixed-integer problems. It is tried on made-up data first.
+        Solver for the model as written, such as ``cp.SCS``. If omitted, Clarabel, or cvxpy's choice
+        for mixed-integer problems. A plan first tries the solver on synthetic data.
     solver_options : dict, optional
-        Options of this solver, such as ``{"max_iter": 500}``, as cvxpy's ``solve`` takes them.
+        Options that cvxpy's ``solve`` passes to this solver, such as ``{"max_iter": 500}``.
     gp, qcp : bool
         Solve a geometric program (DGP), or a quasiconvex one (DQCP), as written. Private data in a
         geometric program need ``bounds=(least, largest)`` above 0.
@@ -279,7 +280,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
 
     @property
     def requirements(self) -> Requirements:
-        """Return the method's needs: one joint program for the server, one release per agent."""
+        """Return the method's requirements: one release per agent, one problem for the server."""
         alone = self.sharing is None
         queries = (Gradient, DataCurvature, ReleasedData) if alone else (Summand, DataCurvature)
         return Requirements(
@@ -305,9 +306,10 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return SolverChoice(self.solver, tuple(self.solver_options))  # pyright: ignore[reportArgumentType]
 
     def propose(self, facts: PublicFacts) -> OneShot:
-        """Return the method with omitted range and grid of its secure aggregation chosen.
+        """Return the method with limit and resolution of secure aggregation, if omitted.
 
-        Refuse second moments of objectives that differ, and a solver that cannot solve the model.
+        Refuse `sums` of second moments if agents' objectives differ, and a solver that cannot solve
+        the model.
         """
         if self.sums == "moments":
             moment_sum(facts.program)
@@ -339,9 +341,10 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
     def send(
         self, server: OneShotServer, t: int, k: int
     ) -> tuple[OneShotServer, list[Question | MomentsQuestion | Delivery | Found]]:
-        """Send queries at the initial point, then secret shares (if any), then the solution.
+        """Request the agents' terms at the initial point; later, send shares and the solution.
 
-        Each agent gets its own components of the solution.
+        Exchange 0 requests terms. With `sharing`, the next exchange sends secret shares. The last
+        one sends each agent its components of the solution.
         """
         places = server.joint.places
         if k == 0 and server.moments is not None:
@@ -369,7 +372,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         message: Question | MomentsQuestion | Delivery | Found,
         oracle: Oracle,
     ) -> tuple[OneShotMember, Left | LeftInShares | Shared | Partial | None]:
-        """Release the terms that the data add, and data in constraints; then store the solution."""
+        """Release terms of the objective, and data in constraints; last, store the solution."""
         name = local.program.name
         if isinstance(message, Found):
             return state.after(message.x, message.outcome), None
@@ -483,12 +486,12 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         )
 
     def constraint_slack(self, server: OneShotServer) -> Mapping[str, Array]:
-        """Return the slack in constraints with private data that the solution has at a penalty."""
+        """Return the solution's slack in constraints with private data."""
         return server.missed
 
     @property
     def shrinks(self) -> bool:
-        """Return `shrink`: whether released data are moved towards public proxy data."""
+        """Return `shrink`: whether the server moves released data towards public proxy data."""
         return self.shrink
 
     @property
@@ -511,7 +514,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         )
 
     def residuals(self, server: OneShotServer) -> Residuals:
-        """Return zero residuals; without an optimum, the disagreement of the initial points."""
+        """Return zero residuals; if no optimum was found, the initial points' disagreement."""
         if server.x is not None:
             return Residuals(0.0, 0.0, 0.0, 0.0)
         places, common = server.joint.places, server.joint.start

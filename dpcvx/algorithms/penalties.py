@@ -37,7 +37,7 @@ STEP_BUDGET = Kind(
 
 
 class PenaltyRule(Protocol):
-    """Rule for the penalty rho_t, which server and agents can compute before round t."""
+    """Protocol of a penalty rule: all parties can compute the penalty rho_t before round t."""
 
     def resolved(self, release_epsilon: float) -> Self:
         """Return the penalty rule with a number for every omitted constant."""
@@ -122,7 +122,7 @@ class Growing:
 @frameless
 @dataclass(frozen=True)
 class ResidualBalancing:
-    """Change rho if the primal and the dual residual differ by more than a factor.
+    """Change the penalty rho if primal and dual residual differ by more than a factor.
 
     This is the rule of Boyd et al. (2011), section 3.4.1. Residuals are computed from released
     values only, so the adaptation costs no privacy.
@@ -132,12 +132,12 @@ class ResidualBalancing:
     penalty : float
         Penalty rho of round 1.
     threshold : float
-        Ratio of the residuals, or its inverse, above which rho changes.
+        Rho changes if the ratio of the residuals, or its inverse, exceeds this number.
     factor : float
         Factor by which rho is multiplied or divided.
     unit : float
-        Unit of rho; the dual residual is divided by it before the comparison. With 1, as in the
-        paper, the balance depends on the units of the problem.
+        Number in the unit of rho, by which the dual residual is divided before the comparison. With
+        1, as in the paper, the rule depends on the units of the problem.
     """
 
     penalty: float
@@ -184,22 +184,23 @@ _FARTHEST = 1e12
 @frameless
 @dataclass(frozen=True)
 class Spectral:
-    """Set rho to the curvature of the local problems, estimated from the changes of multipliers.
+    """Set the penalty rho to an estimate of the curvature of the local problems.
 
     After an exact local step, the multipliers are a gradient at the copies. So the norm of the
     change of the multipliers, divided by the norm of the change of the copies, is a curvature (Xu,
-    Figueiredo and Goldstein, "Adaptive ADMM with spectral penalty parameter selection", 2017). The
-    curvature has the unit of rho, and is well defined also if multipliers are near zero. Both
-    changes follow from released values, so the adaptation costs no privacy.
+    Figueiredo and Goldstein, "Adaptive ADMM with spectral penalty parameter selection", 2017). This
+    estimate has the unit of rho, and is well defined even if multipliers are near zero. Both
+    changes are computed from released values, so the adaptation costs no privacy.
 
-    rho may change after rounds 1, 2, 4, 7, 11 and so on: convergence needs changes to become rare.
+    The penalty may change after rounds 1, 2, 4, 7, 11 and so on, because convergence needs rare
+    changes.
 
     Parameters
     ----------
     penalty : float
         Penalty rho of round 1.
     threshold : float
-        Ratio of the curvature to rho, or of rho to the curvature, above which rho changes.
+        Rho changes if the ratio of the curvature to rho, or its inverse, exceeds this number.
     """
 
     penalty: float

@@ -68,8 +68,8 @@ class LocalProgram:
     form : NormalForm
         Objective of the agent, without the terms in `rest`.
     rest : ConeData or None
-        W together with the terms of the objective that proximal steps minimize: public convex
-        terms that have no gradient, or no Lipschitz constant of it.
+        W together with the terms of the objective that proximal steps minimize: public convex terms
+        without a gradient, or without a Lipschitz continuous one.
     constraints : ConeData
         W, the set that the agent's public constraints define.
     coupling : csr_array or None, shape (m, n)
@@ -85,14 +85,15 @@ class LocalProgram:
     clip : float or None
         Norm to which each record's contribution to the gradient is clipped.
     asserted : Asserted or None
-        Sensitivity that the user asserts, in place of a derived bound.
+        User-supplied sensitivity, used without proof in place of a derived one.
     set_description : str
         Text on the kinds of blocks that W consists of, with their numbers of components.
     limits : tuple of PrivateConstraint
         Constraints with private data, which W does not contain.
     kernel : str
-        Kernel for Newton steps of projections onto W in runs (see `dpcvx.solvers.newton`); "" if
-        they need none. Plans do not depend on the kernel, and choose it last.
+        Code that computes projections onto W by Newton's method, "numpy" or "numba" (see
+        `dpcvx.solvers.newton`); "" if projections need none. It does not affect any other choice of
+        a plan.
     """
 
     name: str
@@ -117,7 +118,7 @@ class LocalProgram:
 
     @property
     def hands_over(self) -> bool:
-        """Return whether all data are released with noise, even data that no gradient uses."""
+        """Return whether all data are released with noise, even if no gradient depends on them."""
         return bool(self.limits) or self.as_written
 
     @property
@@ -145,7 +146,7 @@ class LocalProgram:
         return Projector(self.constraints, self.name, self.rest, blocks=self.blocks)
 
     def stepping_with(self, kernel: str) -> LocalProgram:
-        """Return the agent with this kernel for Newton steps; unchanged if it needs none."""
+        """Return the agent with this kernel for projections; unchanged if it needs no kernel."""
         if self.kernel in ("", kernel):
             return self
         return _with_blocks(replace(self, kernel=kernel), self.blocks)
@@ -203,19 +204,19 @@ class Kept:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The whole problem as plain arrays: all agents, the shared vector w, and the coupling.
+    """The whole problem as plain arrays: all agents, their shared variables, and the coupling.
 
     Attributes
     ----------
     agents : tuple of LocalProgram
     size : int
-        Length m of w.
+        Length m of the vector w of all shared variables.
     holders : ndarray, shape (m,)
         Number of agents that hold each component of w.
     coupling : Coupling or None
         Public affine equations between variables of several agents.
     kept : tuple of Kept
-        Constraints with private data. They have no margins until a plan chooses these.
+        Constraints with private data. Their margins are chosen by a plan, and empty before that.
     written : tuple of (bytes or None)
         Digest of each agent's objective and constraints as the user wrote them, independent of
         names; None if they contain objects of unknown classes.
@@ -239,7 +240,7 @@ class Program:
         return bool(self.kept) or (self.model is not None and self.model.limited)
 
     def decide(self, released: Sequence[Array], scenarios: int, solver: SolverChoice) -> Decision:
-        """Return the solution of the user's model for the agents' releases.
+        """Return the solution of the user's model for the data that agents have released.
 
         Parameters
         ----------
@@ -261,7 +262,7 @@ class Program:
 
     @property
     def kernel(self) -> str:
-        """Name of the kernel for Newton steps of projections; "" if no agent needs one."""
+        """Name of the kernel for projections by Newton's method; "" if no agent needs one."""
         return next((local.kernel for local in self.agents if local.kernel), "")
 
 

@@ -1,6 +1,7 @@
-"""Step-size rules of the linearized methods, with the averages that their convergence rates need.
+"""Step-size rules of linearized methods, with the weights of the averaged iterate.
 
-The rules are equations (25a), (26a) and (27a) of Ryu and Kim.
+Most rules are equations of Ryu and Kim, (25a), (26a) and (27a). Their convergence theorems hold for
+these averages.
 
 `too_long` finds constant steps that provably make a run diverge.
 """
@@ -32,7 +33,7 @@ def __dir__() -> list[str]:
 
 
 class _Uniform:
-    """Base class of rules whose average weights all iterates equally."""
+    """Base class of step-size rules that weight all iterates equally in the average."""
 
     averages_new = True
 
@@ -124,7 +125,7 @@ class Smooth(_Uniform):
     L : float, optional
         Smoothness constant; derived from the model if omitted.
     c : float, optional
-        The paper's epsilon, the budget per release; the plan's if omitted.
+        The paper's epsilon, the budget per release; the plan's epsilon per release if omitted.
     """
 
     L: float | None = None

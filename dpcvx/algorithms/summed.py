@@ -45,25 +45,25 @@ class SecretSharing:
     agents, and from a server that cannot read the shares it forwards. Between owners
     (`dp.RemoteOwners`, `dp.LoopbackOwners`) the coordinator cannot read them: owners mask their
     messages with their own keys. In one process the server side holds all shares, and can recover
-    every value. All agents learn the sums in every round; only noise protects these.
+    every value. All agents learn the sum of every round; only noise protects the sum.
 
     Parameters
     ----------
     limit : float
-        Largest magnitude of an entry of an agent's message. Larger values end the run. With
-        distributed noise nobody checks single values, which would reveal private data. Then sums
-        that are too large end the run, and far larger values may wrap around to a wrong sum without
-        notice.
+        Largest magnitude of an entry of an agent's summand. Larger values end the run. With
+        distributed noise, no single value is checked, because a check would reveal private data.
+        Then a sum that is too large ends the run, but far larger values may wrap around to a wrong
+        sum without notice.
     resolution : float, optional
-        Power of two; each entry is rounded to a multiple of it. If omitted, 2**-20, or a value far
-        below distributed noise.
+        Power of two; each entry is rounded to a multiple of it. If omitted, 2**-20, or with
+        distributed noise a value far below the noise.
     """
 
     limit: float
     resolution: float | None = None
 
     def encoding(self, parties: int) -> Encoding | Residues:
-        """Return the integer encoding for secret sharing of values without distributed noise.
+        """Return the rule that turns values into integers, if noise is not distributed.
 
         Raises
         ------
@@ -136,9 +136,10 @@ def delivered(names: Sequence[str], passed: Sequence[tuple[Share, ...]]) -> list
 
 
 class SummedMethod(Algorithm[ServerState, Member]):
-    """Abstract base class of methods whose agents need only the sum of all summands.
+    """Abstract base class of methods whose agents need only a sum over all agents.
 
-    Subclasses are frozen dataclasses with the fields `sharing` and `returned`.
+    Each agent contributes one summand per round. Subclasses are frozen dataclasses with the fields
+    `sharing` and `returned`.
     """
 
     sharing: SecretSharing | None
@@ -174,7 +175,7 @@ class SummedMethod(Algorithm[ServerState, Member]):
         """
 
     def sums(self, program: Program) -> SecretSum | None:
-        """Return the secure aggregation that agents use; None if the server side adds up.
+        """Return the settings of secure aggregation; None if the server adds up the summands.
 
         Raises
         ------
@@ -188,7 +189,7 @@ class SummedMethod(Algorithm[ServerState, Member]):
         return SecretSum(names, sharing.encoding(len(names)), self.target(program).shape)
 
     def adds(self, k: int) -> bool:
-        """Return whether the server side adds up the summands: if there is no secret sharing."""
+        """Return whether the server adds up the summands, which it does without `sharing`."""
         return self.sharing is None
 
     def start_server(self, program: Program) -> ServerState:

@@ -66,7 +66,7 @@ def _store_norm(declared: Within | Rows) -> None:
 @frameless
 @dataclass(frozen=True)
 class Within:
-    """Neighboring data whose difference lies in a ball.
+    """Privacy unit: neighboring data sets whose difference lies in a ball.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class Within:
 
     @property
     def in_full(self) -> str:
-        """Return the adjacency as text with every digit, equal only for equal adjacencies."""
+        """Return the adjacency as text with all digits: equal text means equal adjacency."""
         return self._said(repr(self.radius))
 
     def _said(self, radius: str) -> str:
@@ -200,7 +200,7 @@ class ComplexWithin(Within):
 @frameless
 @dataclass(frozen=True)
 class Rows:
-    """Neighboring data: one row, or one person's rows, differ, and every row has a bounded norm.
+    """Privacy unit: one row, or the rows of one person. Every row has a bounded norm.
 
     The rows are records. Private objects of one agent with the same `records` label hold parts of
     the same records, such as features and labels: their rows k change together. One change is a
@@ -217,18 +217,17 @@ class Rows:
         Neighboring data replace a row by any other admissible one, or they add or remove one; an
         absent row counts as zeros. The number of rows is public in both cases.
     clip_rows : bool
-        Scale rows that are too long down to the bound instead of refusing the data.
+        Scale rows with a larger norm down to `max_norm`, instead of refusing the data.
     records : str, optional
-        Label of a row's unit, such as "patient"; "record" if omitted, which implies nothing for
-        other agents.
+        Label of what a row describes, such as "patient". If omitted, "record", which does not link
+        the data of different agents.
     max_rows_per_person : int or "all", optional
         Largest number of rows of a person. The first ones in the order of the data are used, and
-        all others are set to zero. Data then need identifiers, see `ByPerson`. Neighboring data
-        have the same identifiers in the same places, except for one person. Its rows are replaced
-        by any admissible ones, or all of them are added or removed. If omitted, each row is a
-        person of its own. With "all", all rows of the agent belong to one person, such as a client
-        in federated learning. Then no identifiers are needed, and all private objects of the agent
-        are parts of these rows.
+        all others are set to zero. Pass identifiers by `ByPerson`. Neighboring data replace the
+        rows of one person by any admissible rows, or add or remove all of them. All other rows keep
+        their places and identifiers. If omitted, each row is a different person. With "all", all
+        rows of the agent belong to one person, such as a client in federated learning, and need no
+        identifiers. All private objects of the agent are then parts of these rows.
 
     Raises
     ------
@@ -274,7 +273,7 @@ class Rows:
         return 2 * self.max_norm if self.relation == "replace_one" else self.max_norm
 
     def moved_rows(self, rows: int) -> int:
-        """Return the largest number of rows, out of `rows`, that differ between neighbors."""
+        """Return the largest number of rows that differ between neighbors, out of `rows` rows."""
         if self.max_rows_per_person == "all":
             return rows
         return min(rows, self.max_rows_per_person or 1)
@@ -285,12 +284,12 @@ class Rows:
         return None if self.max_rows_per_person == "all" else self.max_rows_per_person
 
     def stretch(self, p: int, entries: NDArray[np.intp] | int) -> NDArray[np.float64]:
-        """Return the largest lp norm of a row of `entries` numbers if its declared norm is 1."""
+        """Return the largest lp norm of a row with `entries` numbers whose norm in `norm` is 1."""
         power = max(0.0, 1 / p - 1 / self.order)
         return np.asarray(np.maximum(entries, 1) ** power, dtype=np.float64)
 
     def too_long(self, rows: Data) -> NDArray[np.bool_]:
-        """Return, for each row, whether the row's norm exceeds `max_norm` by more than rounding.
+        """Return for each row whether its norm exceeds `max_norm` by more than rounding errors.
 
         Derived sensitivities cover the rounding.
         """
@@ -309,7 +308,7 @@ class Rows:
         return long
 
     def enforced(self, rows: Data) -> Data | None:
-        """Return the rows with norms of at most `max_norm`, clipped if declared.
+        """Return the rows if all norms are at most `max_norm`; with `clip_rows`, clip longer rows.
 
         The result is None if a row is longer and `clip_rows` is False.
         """
@@ -373,7 +372,7 @@ class Rows:
 
     @property
     def in_full(self) -> str:
-        """Return the adjacency as text with every digit, equal only for equal adjacencies."""
+        """Return the adjacency as text with all digits: equal text means equal adjacency."""
         return self._said(repr(self.max_norm))
 
     def _said(self, bound: str) -> str:
@@ -413,14 +412,14 @@ class ByPerson:
     ----------
     values : array_like or sparse matrix, of n rows
     people : array_like, shape (n,)
-        An identifier per row: integers, text, or other values that compare. They are as private as
-        the data: no plan, message, ledger or fingerprint has them.
+        Identifier of the person of each row: integers, text, or other sortable values. Identifiers
+        are as private as the data: no plan, message, ledger or fingerprint contains them.
 
     Notes
     -----
-    Nothing shows the values, and they are neither copied nor pickled. Equal identifiers are one
-    person, whatever they are called elsewhere. Two spellings of one person are two people, for whom
-    the guarantee does not hold.
+    Printing shows no values, and the object cannot be copied or pickled. Rows with equal
+    identifiers belong to one person. If one person has two identifiers, dpcvx counts two people,
+    and the guarantee does not hold for this person.
     """
 
     __slots__ = ("__weakref__", "_people", "_values")

@@ -59,12 +59,12 @@ class Agent:
         bound. Clipping biases the gradient. If omitted, a plan without ``algorithm=`` may choose a
         clip, and prints it; ``math.inf`` switches clipping off.
     sensitivity : Asserted, optional
-        User-supplied bound of the gradient's sensitivity, used without proof. The guarantee is then
-        marked as asserted.
+        User-supplied bound on how far one change of the data moves the gradient, used without
+        proof. The guarantee is then marked as asserted.
     recourse : sequence of cvxpy constraints, optional
-        Convex constraints on local variables, with private parameters or without. A run does not
-        read them, so they cost no privacy. ``result.recourse(name)`` satisfies them exactly, for
-        the agreed shared variables and the agent's share of every ``coupling=``.
+        Convex constraints on local variables, with or without private data. A run does not read
+        them, so they cost no privacy. ``result.recourse(name)`` satisfies them exactly, for the
+        agreed shared variables and the agent's share of every ``coupling=``.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class Agent:
     Raises
     ------
     ModelError
-        If objective, constraints or variables are of a kind that cannot be used.
+        If the objective, a constraint or a variable has a type that dpcvx does not support.
     PrivacyError
         If a bound of a variable, or a constraint without variables, uses a private parameter.
     """
@@ -183,7 +183,7 @@ class Agent:
 
     @property
     def cost(self) -> cp.Expression:
-        """Objective as an expression to be minimized, with equal functions written equally."""
+        """Objective as an expression to minimize; equivalent expressions get one common form."""
         posed: Any = self.posed
         return posed.args[0] if isinstance(posed, cp.Minimize) else -posed.args[0]
 

@@ -46,8 +46,8 @@ class Declaration:
     Attributes
     ----------
     agents : tuple of Agent
-        Agents in their order. Slack variables of inequalities in ``coupling=`` are held by the only
-        agent without private data; if there is not one such agent, by another agent at the end.
+        Agents in their order. If exactly one agent has no private data, it gets the slack variables
+        of inequalities in ``coupling=``; else, an agent for them is added at the end.
     equalities : tuple of cvxpy constraints
         Affine constraints of ``coupling=``, with a slack variable in every inequality.
     slacks : tuple of cvxpy.Variable
@@ -136,7 +136,7 @@ class Declaration:
         return dict(zip(self.names, self.agents, strict=True))
 
     def holders(self) -> dict[int, NDArray[np.intp]]:
-        """Return the number of agents that hold each entry, by the variable's cvxpy id."""
+        """Return the number of agents that use each entry of a variable, by the variable's id."""
         count: dict[int, NDArray[np.intp]] = {}
         for agent in self.agents:
             for piece in agent.layout.pieces:
@@ -183,7 +183,7 @@ class Declaration:
         Parameters
         ----------
         written : str
-            User's expression that shows objectives, for the message.
+            Code of the user that would show objectives, quoted in the error.
 
         Raises
         ------

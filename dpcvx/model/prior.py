@@ -25,18 +25,18 @@ class Prior:
     """Public expectations of private data, for plans that release the data once.
 
     The server moves the released values towards the prior mean, which improves the solution if the
-    prior is about right. No guarantee depends on that. The prior must not be computed from the
-    private data.
+    prior is about right. The guarantee holds even if it is wrong. The prior must not be computed
+    from the private data.
 
     Parameters
     ----------
     mean : array_like, or float for all entries
         Prior mean, in the shape of the data.
     std : array_like or float, optional
-        Standard deviation of the data around `mean`, as large as is publicly known; 0 where an
-        entry is publicly known. No released value moves by more than twice the standard deviation
-        of its noise, so that a wrong mean costs little. If omitted, the distance follows from the
-        released values.
+        Standard deviation of the data around `mean`, from public knowledge; 0 for an entry that is
+        publicly known. No released value moves by more than twice the standard deviation of its
+        noise, so a wrong mean costs little accuracy. If omitted, it is estimated from the released
+        values.
 
     Raises
     ------

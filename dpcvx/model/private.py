@@ -102,15 +102,15 @@ class _OwnNames(ABCMeta):
 
 
 class Private(cp.Parameter, metaclass=_OwnNames):
-    """Data that only their owner may see, usable wherever cvxpy takes a parameter.
+    """Private data of one agent, used in a model like a ``cvxpy.Parameter``.
 
     Parameters
     ----------
     data : array_like, sparse matrix, ByPerson or callable, optional
         Values, or a function without arguments that returns them; wrap values in `ByPerson` to
-        count rows by person. A run calls the function once, where the agent lives. Omit data to
-        declare a shape only, and pass them to ``plan.run(data={...})``. Values are checked and
-        copied now. A run warns if the array has changed since, and uses the copy.
+        count rows by person. A run calls the function once, in the agent's process. Omit `data` to
+        declare the `shape` alone, and pass data to ``plan.run(data={...})``. Arrays are checked and
+        copied at once. A run uses the copy, and warns if the array has changed.
     adjacency : Within or Rows
         Meaning of one change of the data: the privacy unit.
     name : str, optional
@@ -124,12 +124,12 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         ``cp.quad_form(x, P)``; checked when the data are read. An entry and its mirror image count
         as one entry. A sign, `bounds` and `boolean` go with `symmetric`.
     complex, hermitian : bool
-        Declare complex numbers, or a Hermitian matrix; ``complex=True, PSD=True`` is one without
-        negative eigenvalues. `Within` then bounds moduli; see docs/guides/any_model.md.
+        Declare complex numbers, or a Hermitian matrix (with ``PSD=True``, one without negative
+        eigenvalues). `Within` then bounds moduli; see docs/guides/any_model.md.
     bounds : (float, float), optional
         Smallest and largest value of an entry, such as ``bounds=(0, 1)`` for shares, or ``(0.1,
-        math.inf)`` for positive data. Checked when the data are read. Released data are projected
-        onto them. Bounds of records keep the argument of ``cp.log(X @ w)`` above 0.
+        math.inf)`` for positive data. Checked when the data are read; released data are projected
+        onto them. Bounds of records can keep the argument of ``cp.log(X @ w)`` above 0.
     boolean : bool
         Declare that all entries are 0 or 1; checked and projected like `bounds`.
     simplex : bool
@@ -139,18 +139,18 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         Public names of the columns, in their order. Owners on other machines compare them with
         ``owner.toml``, to refuse swapped columns.
     proxy : array_like or sparse matrix, optional
-        Public proxy data of the same shape.
-        ``problem.tune`` and similar methods try settings on them. They must not be computed from
-        the private data, since choices made with them are not charged.
+        Public data that resemble the private data, of the same shape: ``problem.tune`` and similar
+        methods try settings on them. They must not be computed from the private data, because using
+        them costs no privacy.
 
     Notes
     -----
-    The values never enter cvxpy: `value` is always None, and printing, pickling or deep-copying
-    drops them; `proxy` stays. In one Python process this is discipline, not isolation.
+    cvxpy never gets the values: `value` is always None. Prints, pickles and deep copies lack them.
+    Other code in the same process can still read them.
 
-    A sparse matrix of scipy stays sparse in products with variables, ``X @ w``, if the method
-    queries gradients. The pattern of zeros is as private as the values, and no plan depends on it.
-    Only the computing time of the agent does.
+    A sparse matrix of scipy stays sparse in products with variables, ``X @ w``, if the method uses
+    gradients. The positions of zeros are as private as the values: no plan depends on them, but the
+    agent's computing time does.
 
     Raises
     ------
@@ -365,7 +365,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         self._refuse(given)
 
     def save_value(self, val: object, sparse_path: bool = False) -> None:
-        """Refuse values, which cvxpy stores here."""
+        """Raise an error, because private values must not be stored where cvxpy stores values."""
         given = val is not None
         del val
         self._refuse(given)

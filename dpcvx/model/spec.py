@@ -362,7 +362,8 @@ class Asserted:
     Parameters
     ----------
     l2 : float
-        Bound of ``||g - g'||_2`` between neighbors, over all data and points.
+        Bound of ``||g - g'||_2`` for the gradients g and g' of any two neighboring data sets, at
+        any point.
     l1 : float, optional
         Bound in the l1 norm, for Laplace noise; ``sqrt(n)`` times `l2` if omitted.
     """

@@ -122,20 +122,22 @@ class Hub(Protocol):
 
 
 class Remote:
-    """Executor that has owners update their agents, by messages over a hub.
+    """Executor that requests the local updates of agents from their owners, over a hub.
 
     It implements `dpcvx.run.live.RemoteExecutor`.
 
     Parameters
     ----------
     hub : callable
-        Makes the hub for agents of given names, when a run begins.
+        Function that opens the hub (the network connections) for agents of given names, when a run
+        begins.
     log : callable
-        Opens the log of the owners' replies; an interrupted run in it is resumed.
+        Function that opens the log of the owners' replies. If the log contains an interrupted run,
+        the run resumes.
     name : callable
-        Makes a name for a new run.
+        Function that returns a name for a new run.
     tell : callable, optional
-        Called with a line of text on the owners that the run waits for.
+        Function that is called with a line of text on owners for which the run waits.
     close : bool
         Whether to end the logged run after its last complete round, without absent owners.
 
@@ -161,11 +163,11 @@ class Remote:
         self._farewell = b""
 
     def writer(self, journal: Journal) -> Writer:
-        """Return the journal unchanged: owners write their own ledgers."""
+        """Return the journal of the run unchanged, because owners write ledgers of their own."""
         return journal
 
     def begin(self, plan: Terms) -> tuple[int, tuple[str, ...]]:
-        """Offer the plan to owners; return the agreed number of rounds, and notes on the run."""
+        """Send the plan to owners as a request; return the agreed number of rounds, and notes."""
         log = self._open()
         try:
             offers = offers_of(plan, self._name() if log.begun is None else log.begun.run)
@@ -203,7 +205,7 @@ class Remote:
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
         """Request local updates, current iterates or final reports from all owners.
 
-        Every owner is a worker of one agent, so messages and answers are lists of one element.
+        Every owner has one agent, so each owner's messages and answers are lists of one element.
         """
         assert self._state is not None
         with self._ending():

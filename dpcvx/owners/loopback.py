@@ -61,10 +61,10 @@ class _Direct:
 class LoopbackOwners(Remote):
     """Owners of all agents in this process, for tests and first trials.
 
-    A run works as between machines. Requests are bytes, each owner checks its request and its
-    privacy loss against its own ledger, and errors are sent as codes. The shared entries of
+    A run works as between machines: messages are bytes, and errors are sent as codes. Each owner
+    checks its request, and compares the privacy loss with its own ledger. The shared entries of
     ``plan.run(executor=dp.LoopbackOwners(plan))`` equal the entries of ``plan.run()``. Local
-    entries stay with their owners, and are nan in the result.
+    variables stay with their owners, and are nan in the result.
 
     Parameters
     ----------
@@ -72,13 +72,13 @@ class LoopbackOwners(Remote):
     data : mapping of Private or its name to array_like or callable, optional
         Values for private objects declared by shape, or replacing declared ones.
     folder : str or Path, optional
-        Folder for ledgers, keys, logs and final answers, which stay there. If omitted, a temporary
-        folder that is removed when the run ends, also after an error; the next run then does not
-        count the privacy loss of this one.
+        Folder for ledgers, keys, logs and final answers, which keeps these files after the run. If
+        omitted, a temporary folder is removed when the run ends, even after an error. The next run
+        then does not count the privacy loss of this run.
     seed : int, optional
         Noise seed, for studies on synthetic data only: anyone who knows it can subtract the noise.
     record : bool
-        Keep the released values in ``sessions[agent].result.releases``.
+        Store the released values in ``sessions[agent].result.releases``.
 
     Attributes
     ----------

@@ -35,11 +35,12 @@ from .session import Session
 
 
 class RemoteOwners(Remote):
-    """Owners on machines of their own, which dial in: ``plan.run(executor=dp.RemoteOwners(...))``.
+    """Owners on their own machines, which connect to ``plan.run(executor=dp.RemoteOwners(...))``.
 
     The model needs no data here: declare private objects by shape, ``dp.Private(shape=...)``. Every
-    owner receives an offer, a public document on the run, and decides. Owners keep their data,
-    noise, ledgers and local variables; local variables are nan in the result.
+    owner receives a request, a public document that describes the run, and accepts or refuses it.
+    Owners keep their data, noise, ledgers and local variables; local variables are nan in the
+    result.
 
     The coordinator waits `timeout` seconds for an owner that disconnects. Then the run ends, and
     the same call with the same log resumes it without repeating a release.
@@ -55,7 +56,7 @@ class RemoteOwners(Remote):
         File for the owners' replies; a run that was interrupted resumes from it. It holds only
         released values.
     timeout : float
-        Seconds to wait for an owner to connect, to answer, and to reconnect.
+        Number of seconds to wait until an owner connects, answers, or reconnects.
     verbose : bool
         Write a line to standard error when an owner connects or disconnects, and when the run
         waits for owners.
@@ -139,7 +140,8 @@ class Owner:
         opened, compared with each other, and used in a connection within this process. A trial file
         is written to the ledger's folder, and removed.
 
-        Call this before you join a run: if data do not fit, nobody else then learns of it.
+        Call this before you join a run: you then find faults in your data before others can notice
+        them.
 
         Returns
         -------
@@ -149,9 +151,10 @@ class Owner:
         Raises
         ------
         DataError
-            If data cannot be fetched, or do not fit; the text has all lines.
+            If data cannot be fetched, or do not fit their declaration; the error's text has all
+            lines.
         ModelError
-            If ledger or keys cannot be used; the text has all lines.
+            If ledger or keys cannot be used; the error's text has all lines.
         """
         lines, faults = [f"agent {self.policy.agent}"], list[DpcvxError]()
 
@@ -211,33 +214,33 @@ class Owner:
         address : str
             Address of the coordinator, such as ``"wss://coordinator.example:8443"``.
         consent : callable, optional
-            Function of the offered run, an object to print, that returns whether to take part;
-            needed if the policy says ``ask = true``.
+            Function that returns whether to take part. Its argument is the requested run: print it
+            to see the terms. Required if the policy contains ``ask = true``.
         seed : int, optional
             Noise seed, for studies on synthetic data: anyone who knows it can subtract the noise.
         timeout : float
-            Seconds to try to reach the coordinator, at first and after a loss.
+            Number of seconds to try to connect to the coordinator, at first and after a lost
+            connection.
         verbose : bool
-            Write a line to standard error when the connection opens or is lost and when all have
-            agreed, and show the run's progress in a terminal.
+            Write a line to standard error when the connection opens or is lost, and when all owners
+            have agreed. In a terminal, also show the run's progress.
 
         Returns
         -------
         OwnResult
-            Result with the local variables, for the owner alone. If no coordinator is reached in
-            time and the last run in the ledger is over, it is that run's result, and its `heard` is
-            False.
+            Result with the local variables, for the owner alone. If no coordinator answers in time
+            and the last run in the ledger is complete, the result of that run, with `heard` False.
 
         Raises
         ------
         ModelError
-            If the policy says ``ask = true`` and `consent` is missing, if it names no keys, or if
-            keys or certificates cannot be used.
+            If `consent` is missing although the policy contains ``ask = true``, if the policy names
+            no keys, or if keys or certificates cannot be used.
         LedgerError
             If the folder of the ledger cannot be written.
         RefusedError
-            If this owner refuses the run, if another party answers, or if the coordinator is not
-            reached in time while a run is open or before the first run.
+            If this owner refuses the run, if another party answers at the address, or if the
+            coordinator does not answer in time (unless the last run in the ledger is complete).
         """
         check_argument("", "seed", seed, optional(integer(0).otherwise("or None")))
         check_argument("", "timeout", timeout, POSITIVE)

@@ -93,13 +93,18 @@ class AgentGuarantee:
     norm : int
         Order of the norm of the sensitivity: 1 or 2, by the agent's mechanism.
     sensitivity : float
-        Sensitivity of the gradient, in this norm; infinite if only each single point has a bound.
+        Sensitivity, in this norm and in the units of what it belongs to: the agent's gradient, or
+        the released statistic if the server solves the model as written. Infinite if a bound of the
+        gradient exists only at each single point.
     tight : bool
         Whether some pair of neighboring data attains the sensitivity.
     certificate : {"derived", "asserted"}
         Origin of the sensitivity.
     scale : float
-        Noise scale per component of a release; infinite if it differs between releases.
+        Noise scale per component of a release, in the units of the released values. Infinite if it
+        differs between releases. If data are released once, these units can differ from the units
+        of `sensitivity` and of the data, so do not divide the two. `noise` states the scale in the
+        model's units.
     noise : str
         Description of the noise.
     releases : int
@@ -132,10 +137,11 @@ class Guarantee:
         Kind of the guarantee. "asserted" holds if a user-supplied bound is true. "none" is no
         guarantee: noise is off, or there are no private data.
     epsilon, delta : float
-        Guarantee for the data of each agent, or of one person in all agents of a group. Data of
-        other agents compose in parallel. If the agents' noise differs, epsilon is the largest one.
+        Guarantee for the data of each agent, or of one person in all agents of a group. It is not a
+        sum over agents, because their data compose in parallel. If agents have different epsilons,
+        `epsilon` is the largest.
     rho : float
-        Parameter of zero-concentrated differential privacy (zCDP) of these releases.
+        Parameter of zero-concentrated differential privacy (zCDP) of all releases of the run.
     mechanism, accountant, observer : str
         Noise, accounting rule and observer, as text.
     certificate : {"derived", "asserted", "none"}
@@ -147,11 +153,11 @@ class Guarantee:
     assumptions : tuple of str
         Assumptions of the guarantee, as text.
     claimed_by_paper : Claim or None
-        Privacy loss that the paper's theorem claims for these releases; it is not a bound.
+        Privacy loss that the method's paper claims for these releases; it is not a proved bound.
     amplification : Amplification or None
-        Explanation and every user's epsilon, if the observer sees less than every release.
+        Epsilon of every user with an explanation, if the observer does not see every release.
     kept : str
-        Guarantee for constraints with private data, as text; empty without such constraints.
+        Promise on constraints with private data (chance constraints), as text; empty without any.
     max_colluders : int or None
         Collusion threshold: other agents that may collude with the server; None for any number.
     against_all_others : float or None
@@ -177,7 +183,7 @@ class Guarantee:
 
     @property
     def headline(self) -> str:
-        """The guarantee's numbers and all their reservations, in one line."""
+        """The guarantee in one line: epsilon and delta, with all restrictions on them."""
         if self.kind == "none":
             return f"no guarantee: {self.mechanism}"
         whose = "one agent's data"

@@ -55,20 +55,21 @@ _FLAT, _NARROWEST = 1e-2, 2.0**-18
 @frameless
 @dataclass(frozen=True)
 class Gaussian:
-    """Normal noise, scaled to the l2 sensitivity.
+    """Gaussian (normal) noise, scaled to the l2 sensitivity.
 
     Parameters
     ----------
     release_epsilon, release_delta : float, optional
-        Privacy level of a single release (pass both). Omit them to calibrate to a total budget.
+        Privacy level of a single release (pass both). Omit both, and the noise is calibrated to the
+        total budget of the plan.
     calibration : {"analytic", "classical"}
         Rule from `release_epsilon` and `release_delta` to a multiplier: exact (Balle and Wang,
         2018), or ``sqrt(2 ln(1.25/delta)) / epsilon`` as in the papers.
     noise_multiplier : float, optional
         Standard deviation of the noise over the l2 sensitivity, in place of a privacy level.
     decay : float
-        Ratio of the noise multipliers of a round and the round before, at most one. All other
-        arguments then describe the first round.
+        Noise multiplier of a round divided by the multiplier of the round before, at most 1. All
+        other arguments describe the first round.
     """
 
     release_epsilon: float | None = None
@@ -98,7 +99,7 @@ class Gaussian:
             )
 
     def per_step(self) -> float | None:
-        """Return the noise multiplier that the declaration fixes; None if a total budget does."""
+        """Return the noise multiplier if the arguments fix it; None if a total budget does."""
         if self.release_epsilon is None or self.release_delta is None:
             return self.noise_multiplier
         if self.calibration == "classical":
@@ -108,7 +109,7 @@ class Gaussian:
     def for_total(
         self, steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
     ) -> float:
-        """Return the noise multiplier that spends a budget in `steps` releases at each ratio."""
+        """Return the multiplier that spends a budget in `steps` releases per entry of `ratios`."""
         return gaussian_multiplier(steps, epsilon, delta, ratios)
 
     def compose(self, composition: Composition, multiplier: float, count: int) -> Composition:
@@ -116,7 +117,7 @@ class Gaussian:
         return composition.with_gaussian(multiplier, count)
 
     def drawn(self, grid: Grid, multiplier: float, size: int, streams: Streams) -> Integers:
-        """Return Gaussian noise of the grid's scale, in grid widths; a row per random stream."""
+        """Return exact Gaussian noise in units of the grid's width; a row per random stream."""
         return normal_rows(grid.scale / grid.width, size, streams)
 
     def variance(self, multiplier: float, sensitivity: float = 1.0) -> float:
@@ -125,11 +126,11 @@ class Gaussian:
         return scale * scale
 
     def magnitudes(self, noise: Array, multiplier: float) -> Array:
-        """Return ``|noise|`` over its standard deviation, for a sensitivity of one."""
+        """Return ``|noise|`` divided by its standard deviation, for a sensitivity of 1."""
         return np.asarray(np.abs(noise) / multiplier)
 
     def simulated(self, uniform: Array, multiplier: float, deviation: float) -> Array:
-        """Return noise with this standard deviation from variables uniform between 0 and 1."""
+        """Return simulated noise of this standard deviation, from numbers between 0 and 1."""
         return np.asarray(deviation * ndtri(uniform))
 
     def __str__(self) -> str:
@@ -144,12 +145,13 @@ class Laplace:
     Parameters
     ----------
     release_epsilon : float, optional
-        Pure epsilon of a single release. Omit it to calibrate to a total budget.
+        Pure epsilon of a single release. If omitted, the noise is calibrated to the total budget of
+        the plan.
     noise_multiplier : float, optional
         Scale of the noise over the l1 sensitivity, in place of `release_epsilon`.
     decay : float
-        Ratio of the noise multipliers of a round and the round before, at most one. All other
-        arguments then describe the first round.
+        Noise multiplier of a round divided by the multiplier of the round before, at most 1. All
+        other arguments describe the first round.
     """
 
     release_epsilon: float | None = None
@@ -164,13 +166,13 @@ class Laplace:
         _make_floats(self, "release_epsilon", "noise_multiplier", "decay")
 
     def per_step(self) -> float | None:
-        """Return the noise multiplier that the declaration fixes; None if a total budget does."""
+        """Return the noise multiplier if the arguments fix it; None if a total budget does."""
         return self.noise_multiplier if self.release_epsilon is None else 1.0 / self.release_epsilon
 
     def for_total(
         self, steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
     ) -> float:
-        """Return the noise multiplier that spends a budget in `steps` releases at each ratio."""
+        """Return the multiplier that spends a budget in `steps` releases per entry of `ratios`."""
         return laplace_multiplier(steps, epsilon, delta, ratios)
 
     def compose(self, composition: Composition, multiplier: float, count: int) -> Composition:
@@ -178,7 +180,7 @@ class Laplace:
         return composition.with_laplace(multiplier, count)
 
     def drawn(self, grid: Grid, multiplier: float, size: int, streams: Streams) -> Integers:
-        """Return Laplace noise of the grid's scale, in grid widths; a row per random stream."""
+        """Return exact Laplace noise in units of the grid's width; a row per random stream."""
         return laplace_rows(grid.scale / grid.width, size, streams)
 
     def variance(self, multiplier: float, sensitivity: float = 1.0) -> float:
@@ -187,11 +189,11 @@ class Laplace:
         return 2.0 * scale * scale
 
     def magnitudes(self, noise: Array, multiplier: float) -> Array:
-        """Return the magnitude of the noise over its scale, for a sensitivity of one."""
+        """Return ``|noise|`` divided by its scale, for a sensitivity of 1."""
         return np.asarray(np.abs(noise) / multiplier)
 
     def simulated(self, uniform: Array, multiplier: float, deviation: float) -> Array:
-        """Return noise with this standard deviation from variables uniform between 0 and 1."""
+        """Return simulated noise of this standard deviation, from numbers between 0 and 1."""
         away = np.abs(uniform - 0.5)
         return deviation / math.sqrt(2) * np.sign(0.5 - uniform) * np.log1p(-2 * away)
 
@@ -202,30 +204,31 @@ class Laplace:
 @frameless
 @dataclass(frozen=True)
 class Staircase:
-    r"""Staircase noise, for one release of numbers that change one at a time.
+    r"""Staircase noise, for one release; one change of the data may move one number only.
 
-    It has the least expected error in one number of all noise with a pure epsilon (Geng and
+    In one number, no other noise with the same pure epsilon has a smaller expected error (Geng and
     Viswanath, 2016). Its density has steps as wide as the sensitivity, each :math:`e^{-\epsilon}`
-    times as high as the step before, and a narrow first step. Its mean square is smaller than with
-    Laplace noise: 1.04 times at epsilon 1, 1.5 times at 3, and 25 times at 10.
+    times as high as the step before, and a narrow first step. The mean square of Laplace noise is
+    larger: 1.04 times at epsilon 1, 1.5 times at 3, and 25 times at 10.
 
     Parameters
     ----------
     release_epsilon : float, optional
-        Pure epsilon of a single release. Omit it to calibrate to a total budget.
+        Pure epsilon of a single release. If omitted, the noise is calibrated to the total budget of
+        the plan.
     noise_multiplier : float, optional
-        Inverse of the pure epsilon, in place of `release_epsilon`.
+        Inverse of the pure epsilon of a release, in place of `release_epsilon`.
     error : {"squared", "absolute"}
-        Expected error that the noise minimizes. The square matters if costs are smooth in the data,
-        the magnitude if they have kinks. The median magnitude is smaller with "absolute", 1.3 times
-        at epsilon 3 and 4 times at 10, and large noise is more frequent.
+        Expected error that the noise minimizes. Use "squared" if costs are smooth in the data, and
+        "absolute" if they have kinks. With "absolute", the median magnitude is smaller, by a factor
+        of 1.3 at epsilon 3 and of 4 at 10, but large noise is more frequent.
 
     Notes
     -----
-    The noise hides data that change by single entries, as with ``dp.Within(radius)``: entry by
-    entry, or in sums without a common entry. It also hides one number, whatever changes. A plan
-    refuses it for all other releases. Several releases compose by their pure epsilons, so that
-    Laplace or Gaussian noise is better for them.
+    The noise protects releases in which one change moves one number. This holds for data with
+    ``dp.Within(radius)``, released entry by entry or in sums without a common entry, and for a
+    release of a single number. A plan refuses staircase noise for all other releases. The pure
+    epsilons of several releases add up, so Laplace or Gaussian noise is better for them.
     """
 
     release_epsilon: float | None = None
@@ -241,13 +244,13 @@ class Staircase:
         _make_floats(self, "release_epsilon", "noise_multiplier")
 
     def per_step(self) -> float | None:
-        """Return the noise multiplier that the declaration fixes; None if a total budget does."""
+        """Return the noise multiplier if the arguments fix it; None if a total budget does."""
         return self.noise_multiplier if self.release_epsilon is None else 1.0 / self.release_epsilon
 
     def for_total(
         self, steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
     ) -> float:
-        """Return the noise multiplier that spends `epsilon` in `steps` releases at each ratio."""
+        """Return the multiplier that spends `epsilon` in `steps` releases per entry of `ratios`."""
         return laplace_multiplier(steps, epsilon, 0.0, ratios)
 
     def compose(self, composition: Composition, multiplier: float, count: int) -> Composition:
@@ -269,7 +272,7 @@ class Staircase:
         return math.ceil(grid.sensitivity / grid.width)
 
     def first(self, multiplier: float) -> float:
-        """Return half of the width of the first step (around 0), for a sensitivity of one."""
+        """Return half of the width of the density's step around 0, for a sensitivity of 1."""
         epsilon = 1.0 / multiplier
         if self.error == "absolute":
             half = math.exp(-epsilon / 2)
@@ -290,9 +293,10 @@ class Staircase:
         return unit * sensitivity * sensitivity
 
     def magnitudes(self, noise: Array, multiplier: float) -> Array:
-        """Return -log P(the noise exceeds this magnitude), for a sensitivity of one.
+        """Return -log of the probability that noise exceeds these magnitudes, at sensitivity 1.
 
-        This value is exponentially distributed, as Laplace noise over its scale is in size.
+        This value is exponentially distributed, like the magnitude of Laplace noise divided by its
+        scale.
         """
         epsilon, first = 1.0 / multiplier, self.first(multiplier)
         away = np.abs(noise)
@@ -303,7 +307,7 @@ class Staircase:
         return whole * epsilon - np.log1p(math.expm1(-epsilon) * np.minimum(share, 1.0))
 
     def simulated(self, uniform: Array, multiplier: float, deviation: float) -> Array:
-        """Return noise with this standard deviation from variables uniform between 0 and 1."""
+        """Return simulated noise of this standard deviation, from numbers between 0 and 1."""
         epsilon, first = 1.0 / multiplier, self.first(multiplier)
         b = math.exp(-epsilon)
         lost = -np.log1p(-2 * np.abs(uniform - 0.5))
@@ -450,7 +454,7 @@ class Calibrated:
         return self.mechanism.variance(self.multiplier, sensitivity)
 
     def simulated(self, uniform: Array, deviation: float) -> Array:
-        """Return noise with this standard deviation from variables uniform between 0 and 1."""
+        """Return simulated noise of this standard deviation, from numbers between 0 and 1."""
         return self.mechanism.simulated(uniform, self.multiplier, deviation)
 
     def grid(self, sensitivity: float, size: int, floor: float = 0.0) -> Grid:

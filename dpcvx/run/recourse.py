@@ -58,8 +58,8 @@ class _Held:
 class RecourseSolution:
     """Recourse of one agent, computed from its exact data; no guarantee covers any of it.
 
-    ``print(mine)`` shows all values, by variable; a prompt, a debugger and a traceback show none.
-    It can be neither pickled nor copied: saving or sending it would publish it.
+    ``print(mine)`` shows the values of all variables; the Python prompt, debuggers and tracebacks
+    show none. It cannot be pickled or copied, because saving or sending it would publish it.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class RecourseSolution:
 
     @frameless
     def __getitem__(self, variable: cp.Variable | str) -> Array:
-        """Return a variable's values: agreed ones in shared entries, the agent's own in others.
+        """Return a variable's value: agreed values in shared entries, recourse in local entries.
 
         Parameters
         ----------
@@ -102,7 +102,7 @@ class RecourseSolution:
 
     @property
     def value(self) -> float:
-        """Exact objective of the agent (to be minimized) at its recourse; private as the data."""
+        """Exact objective of the agent (minimized) at its recourse; as private as the data."""
         return self._held().value
 
     def __str__(self) -> str:

@@ -65,7 +65,7 @@ _HINTS = {
 
 
 class Status(enum.Enum):
-    """Final status of a run; the value is a text for users."""
+    """Final status of a run; ``status.value`` is its text."""
 
     COMPLETED = "completed: every planned round was run"
     UNSETTLED = (
@@ -150,47 +150,49 @@ class Result:
     seconds : float or None
         Duration of the run; None with noise, because computing times may depend on the data.
     guarantee : Guarantee
-        Guarantee of the plan, which holds however early the run stopped. If outputs chose the end,
-        do not quote the smaller figure of the ledger in its place.
+        Guarantee of the plan, which also holds if the run stopped early. If released values decided
+        when to stop, do not quote the ledger's smaller epsilon in its place.
     ledger : Ledger
-        Privacy losses, release by release.
+        Privacy ledger, with the privacy loss of every release.
     history : History
-        Residuals and figures of the rounds.
+        Residuals, and other figures on the progress, of every round.
     average, last, tail, weighted : Solution
         Average of all iterates, last iterate, average of the last half of the rounds, and an
         average that weights later rounds more.
     reported : {"average", "last", "tail", "weighted"}
-        Name of the iterate that `solution` follows from.
+        Name of the iterate from which `solution` is computed.
     solution : Solution
-        Returned solution, which also sets ``variable.value``: the point closest to that iterate
-        where all agents agree and every constraint and ``coupling=`` hold. Shared variables move
-        first, as little as possible, and local ones after them. If no such point was found, the
-        iterate itself. With remote owners, local variables are nan.
+        Returned solution, which also sets ``variable.value``: the point closest to that iterate at
+        which all agents agree and all constraints and ``coupling=`` hold. Shared variables are
+        moved first, as little as possible, and local variables after them. If no such point was
+        found, the iterate itself. With remote owners, local variables are nan.
     feasible : bool
-        Whether a point was found where all agents agree and every public constraint holds as
-        written in cvxpy, to 1e-5 relative. With remote owners, nobody has all variables: whether
-        local variables that satisfy all constraints exist for the shared values.
+        Whether a point was found at which all agents agree and every public constraint holds, up to
+        1e-5 (relative). With remote owners, nobody has all variables: then, whether local variables
+        exist that satisfy all constraints for the shared values.
     max_violation : float
         Largest violation of a constraint of an agent or of ``coupling=`` by the returned values;
         nan if unknown.
     owners : bool
-        Whether agents are owners that keep their local variables.
+        Whether owners on their own machines ran the agents and keep the local variables.
     violation : dict
-        Largest distance per component of each agent's last iterate from the agent's set.
+        Largest distance of a component of an agent's last iterate from the agent's feasible set, by
+        agent.
     transcript : Transcript or None
         Transcript of all releases, if the run was recorded.
     iterates : tuple of Iterate
-        Iterates of all rounds, if you asked the run to keep them. They follow from released values.
+        Iterates of all rounds, if you passed ``iterates=True``. They are computed from released
+        values.
     constraint_slack : dict of str to ndarray
-        Slack that the decision pays for with ``slack_penalty=``, by constraint, such as
-        "Constraint 0 of agent 'grid'": one number per row or cone with private data. The
-        guarantee for constraints holds after loosening them by this slack.
+        Violation that ``slack_penalty=`` has permitted, by constraint, such as "Constraint 0 of
+        agent 'grid'": one number per row or cone with private data. Chance constraints hold after
+        they are relaxed by this amount.
     released : dict of str to ndarray
         Released data by name of the private object, if the data were released once and the model
         was solved as written; else empty. They are public: solve other models with them, draw
         them, or change public parameters, at no privacy cost.
     notes : tuple of str
-        Notes on a resumed ledger, and of the method on its solution.
+        Notes on a resumed run, and on the solution.
     problem : Problem or None
         Problem of the run. Copies and pickles of results have none.
     """
@@ -220,7 +222,7 @@ class Result:
 
     @frameless
     def __getitem__(self, variable: cp.Variable | str) -> Array:
-        """Return ``solution[variable]``: what the run returns for a variable or its name.
+        """Return ``solution[variable]``, the returned value of a variable, or of its name.
 
         Raises
         ------
@@ -265,7 +267,7 @@ class Result:
     def value(self) -> float:
         """The sum of the agents' objectives (to be minimized) at `solution`, if all are public.
 
-        Public parameters have their present values.
+        Public parameters (``cp.Parameter``) have their present values in this sum.
 
         Raises
         ------
@@ -292,12 +294,12 @@ class Result:
 
         The recourse minimizes the agent's exact objective, on its exact data and without noise,
         over the variables that no other agent uses. Shared variables keep their agreed values, and
-        so does the agent's share of every ``coupling=`` constraint, also of inequalities
-        (docs/guides/recourse.md says how to share out limits instead). The constraints in
-        ``dp.Agent(recourse=[...])`` hold. The run's guarantee holds for what others see, if this
-        solution and all that is done with it stay with the agent (with the agents of its group, if
-        there are ``groups=``). It costs no privacy, and nothing in result, ledger or
-        ``variable.value`` changes.
+        so does the agent's share of every ``coupling=`` constraint, even of inequalities
+        (docs/guides/recourse.md shows how to share out limits instead). The constraints in
+        ``dp.Agent(recourse=[...])`` hold. Recourse costs no privacy, and changes neither result nor
+        ledger nor ``variable.value``. The run's guarantee covers what others see. It assumes that
+        the recourse, and every action that depends on it, stay hidden from all but the agent (and
+        the agents of its group, if there are ``groups=``).
 
         Parameters
         ----------
@@ -320,12 +322,12 @@ class Result:
         DataError
             If data are missing or do not fit their declaration.
         SolverError
-            If the agent's own problem has no solution; only the owner may see this error.
+            If the agent's recourse problem has no solution; only the owner may see this error.
 
         Notes
         -----
-        Never use the returned values in a later model, as ``start=``, or in a figure that others
-        see: that publishes them.
+        Never use the returned values in another model, as ``start=``, or in a figure that others
+        see: that would publish them.
         """
         given = seal_all(data)  # first, so that no local variable contains the data
         del data
@@ -364,7 +366,7 @@ class Result:
 
     @property
     def raw(self) -> Solution:
-        """The returned iterates before they are moved to a common point: one copy per agent."""
+        """The returned iterates, one per agent, before they are moved to a common point."""
         return getattr(self, self.reported)
 
     @property
@@ -382,7 +384,7 @@ class Result:
 
     @property
     def consensus_residual(self) -> float:
-        """Disagreement of the agents in the returned iterates; see `Solution.mismatch`."""
+        """Disagreement of the agents' returned iterates; see `Solution.mismatch`."""
         return self.raw.mismatch
 
     @property
@@ -391,7 +393,7 @@ class Result:
         return self.raw.coupling_residual
 
     def plot(self, ax: Axes | None = None) -> Figure:
-        """Draw residuals against rounds, or the values of one round; released values only.
+        """Draw the residuals against the rounds; for a run of one round, draw its solution.
 
         Parameters
         ----------

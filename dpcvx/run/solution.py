@@ -29,18 +29,19 @@ _UNPAID = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """The agents' vectors, as arrays of the cvxpy variables' shapes.
+    """Values of all variables, by agent; index it by a cvxpy variable or its name.
 
     Attributes
     ----------
     program : Program
-        Compiled program, which maps variables to vectors.
+        Compiled problem, which maps cvxpy variables to entries of the agents' vectors.
     vectors : tuple of ndarray
         Vector of each agent, shape (n,).
     start : mapping
-        Initial values of all variables, by cvxpy id, for entries that no agent has.
+        Initial values of all variables, by cvxpy id; entries that no agent uses keep these values.
     decision : Decision or None
-        Solution of the joint problem for released data, with dual values, if the server solved it.
+        Solution of the joint problem for the released data, with dual values; None if the server
+        has not solved one.
     """
 
     program: Program = field(repr=False)
@@ -66,7 +67,7 @@ class Solution:
         Returns
         -------
         ndarray of the variable's shape
-            Copy of the agent; entries that it does not hold have their public initial value.
+            The agent's copy. Entries that the agent does not use have their public initial value.
 
         Raises
         ------
@@ -113,7 +114,7 @@ class Solution:
 
     @frameless
     def __getitem__(self, variable: cp.Variable | str) -> Array:
-        """Return a variable's mean over the agents that hold each entry.
+        """Return a variable's value: for each entry, the mean over all agents that use it.
 
         Parameters
         ----------
@@ -180,9 +181,9 @@ class Solution:
         """Return the dual value of a constraint in the problem that was solved for released data.
 
         It is computed from released values, so it costs no privacy (post-processing). Dual values
-        of linear programs change in steps: see `dual_stability`. With ``scenarios`` it is the dual
-        value in the mean over the scenarios. In geometric programs it is relative, as in cvxpy:
-        percent of the objective per percent.
+        of linear programs jump when the data change slightly: see `dual_stability`. With
+        ``scenarios=``, the dual value belongs to the problem that averages over the scenarios. In
+        geometric programs it is relative, as in cvxpy: percent of the objective per percent.
 
         Parameters
         ----------
@@ -207,11 +208,11 @@ class Solution:
     def dual_stability(
         self, constraint: cp.Constraint, *, draws: int = 20, tolerance: float = 0.01
     ) -> Array:
-        """Return the share of simulated releases that keep a dual value.
+        """Return the share of simulated releases that leave a dual value unchanged.
 
-        The problem is solved again for data around the released data, with noise of the mechanism's
-        distribution. Nothing private is read, so it costs no privacy. The draws are public and
-        equal in every call.
+        Each simulated release adds noise of the mechanism's distribution to the released data, and
+        solves the problem for the sum. No private data are read, so this costs no privacy. Every
+        call draws the same public noise.
 
         Parameters
         ----------
@@ -220,7 +221,8 @@ class Solution:
         draws : int
             Number of simulated releases.
         tolerance : float
-            Tolerance relative to the dual value; a millionth of the largest dual value is added.
+            Largest change that counts as unchanged, relative to the dual value. A millionth of the
+            largest dual value is added to it.
 
         Returns
         -------
@@ -306,7 +308,7 @@ class Solution:
 
     @property
     def means(self) -> list[tuple[str, Array]]:
-        """Pairs (name, mean over its holders) of all variables that agents hold."""
+        """Pairs (name, value) of all variables, with the means of the agents' copies."""
         names = self._own_names
         return [*zip(names.values(), self._means(names).values(), strict=True)]
 
@@ -344,7 +346,7 @@ class Solution:
 
     @property
     def common(self) -> tuple[Array, ...]:
-        """The agents' vectors, with each shared entry replaced by its mean over the holders."""
+        """The agents' vectors, with each shared entry replaced by the mean of all copies."""
         mean = shared_mean(self.program, self.vectors)
         vectors = tuple(x.copy() for x in self.vectors)
         for local, x in zip(self.program.agents, vectors, strict=True):
@@ -370,8 +372,8 @@ class Solution:
     def mismatch(self) -> float:
         """Disagreement of the agents: the larger of two violations.
 
-        They are the largest deviation of a shared entry from its mean over the holders, and
-        `coupling_residual`.
+        One is the largest deviation of an agent's shared entry from the mean of all copies. The
+        other is `coupling_residual`.
         """
         with np.errstate(invalid="ignore", over="ignore"):  # overflow in diverged runs
             mean = shared_mean(self.program, self.vectors)

@@ -81,9 +81,9 @@ class Facts(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Known:
-    """Public state of one agent at one release, which determines the privacy loss charged.
+    """Public state of one agent before a release; it determines the charged privacy loss.
 
-    This state is no part of a plan: stored vectors and projectors belong to the run.
+    A plan does not contain it: stored vectors and projectors belong to a run.
     """
 
     facts: Facts
@@ -106,7 +106,7 @@ class Known:
         return self.sensitivity.bound(2).value
 
     def spread(self, size: int) -> float:
-        """Return the factor that turns l2 bounds of `size` numbers into the mechanism's norm."""
+        """Return the factor from an l2 bound of `size` numbers to the mechanism's norm."""
         return math.sqrt(size) if self.norm == 1 else 1.0
 
     def gradient_bound(

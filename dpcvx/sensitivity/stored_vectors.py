@@ -218,14 +218,14 @@ def varying_shift(
 
 @dataclass(frozen=True, eq=False)
 class LinearCombination:
-    """Linear combination of stored vectors u_j and of gradients at them.
+    """Recipe for an unreleased vector: a combination of stored vectors and their gradients.
 
-    It is ``center + sum of a_j u_j + sum of b_j gradient(u_j)``.
+    With stored vectors u_j, the vector is ``center + sum of a_j u_j + sum of b_j gradient(u_j)``.
 
     Attributes
     ----------
     center : ndarray, shape (n,)
-        Public vector c, computed from released values.
+        Public vector, computed from released values.
     vectors, gradients : dict of str to float
         a_j and b_j, by the name of u_j.
     """

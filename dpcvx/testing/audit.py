@@ -65,7 +65,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Audit:
-    """Outcome of `audit`. Not private: computed on both neighbors' data.
+    """Outcome of `audit`. Not private: it is computed from both neighboring data sets.
 
     Attributes
     ----------
@@ -74,15 +74,15 @@ class Audit:
     lower : float
         Clopper-Pearson lower bound of epsilon at `delta`.
     lower_gaussian : float
-        Lower bound of epsilon from the Gaussian trade-off parameter. It assumes that the releases
-        together are a Gaussian mechanism; nan with other noise.
+        Lower bound of epsilon under the assumption that all releases together are one Gaussian
+        mechanism; nan with other noise.
     delta : float
     confidence : float
-        Probability that a bound holds, including the choice of the score.
+        Probability that a lower bound holds, including the choice of `score`.
     runs : int
         Number of runs on each of the two data sets.
     score : str
-        Score with the largest lower bound.
+        Test statistic that gives the largest lower bound.
     moved : bool
         Whether released values depend on which data set was used. If not, nothing was tested.
     """
@@ -148,8 +148,8 @@ def audit(
     Parameters
     ----------
     target : Terms, Gaussian, Laplace or Staircase
-        Plan to audit with all of its releases, or a mechanism with a noise level, which is tested
-        on two vectors whose distance is its sensitivity.
+        Plan, audited with all of its releases, or mechanism with a noise level. A mechanism is
+        tested on two vectors whose distance is its sensitivity.
     neighbors, data : mapping, optional
         Neighbors and data, as in `check_sensitivity`.
     agent : str, optional
@@ -158,7 +158,7 @@ def audit(
         Number of runs on each of the two data sets. One half chooses thresholds, and the other half
         tests them. 500 runs detect noise that is too small by half, 2000 by a third.
     delta : float, optional
-        Delta of the compared epsilons; the plan's if omitted, 1e-5 for a mechanism.
+        Delta at which epsilons are compared. If omitted, the plan's delta, or 1e-5 for a mechanism.
     confidence : float
         Probability that a bound holds.
     seed : int

@@ -248,7 +248,7 @@ class AgentCheck:
 
 @dataclass(frozen=True)
 class SensitivityCheck:
-    """Outcome of `check_sensitivity`; true if it passed. Not private: it uses both data sets.
+    """Outcome of `check_sensitivity`, true if it passed. Not private: it uses both data sets.
 
     Attributes
     ----------
@@ -263,7 +263,7 @@ class SensitivityCheck:
 
     @property
     def vacuous(self) -> tuple[str, ...]:
-        """Names of agents without any difference between the neighbors: nothing was tested.
+        """Names of agents whose releases did not differ, so that nothing was tested.
 
         Agents that released nothing are omitted, unless no agent released anything.
         """
@@ -306,17 +306,18 @@ def check_sensitivity(
     data: Mapping[Private | str, DataSource] | None = None,
     seed: int = 0,
 ) -> SensitivityCheck:
-    """Compare a run with its replay on neighboring data; see the module. Not private.
+    """Compare a run with its replay on neighboring data, release by release. Not private.
 
-    Every agent with private data gets a neighbor. All are compared in one pair of runs, since data
-    of different agents compose in parallel.
+    The check fails if the exact values of a release differ by more than the sensitivity that the
+    ledger was charged for. The data of all agents change in the same replay, because data of
+    different agents compose in parallel.
 
     Parameters
     ----------
     plan : Terms
     neighbors : mapping of Private or its name to array_like or callable, optional
-        Data of the neighbor, with one changed object per agent. An agent without an entry gets a
-        neighbor that changes its gradient by nearly the sensitivity.
+        Neighboring data, with one changed object per agent. If you omit an agent, the check
+        constructs neighboring data that change its gradient by nearly the sensitivity.
     data : mapping, optional
         Data, as in `Plan.run`.
     seed : int

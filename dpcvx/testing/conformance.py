@@ -154,14 +154,14 @@ def check_method(
     instances: Sequence[str] | Mapping[str, Instance] | None = None,
     feasible: bool = True,
 ) -> Conformance:
-    """Return checks of a method for the promises that every method makes.
+    """Return checks that a method keeps the promises that every method makes.
 
     Checks with noise: releases alone reproduce a run, bit for bit and without the data. A seed
     repeats a run. Releases on neighboring data differ by at most the charged sensitivity, and the
     ledger holds the planned charges. No returned object contains private values. Executors and deep
-    copies change nothing. Points lie in their sets. Check without noise: the method converges to
-    the optimum of the joint problem, which it does not if server and agents update different
-    multipliers. Finally, the method refuses invalid parameters with a clear error.
+    copies change nothing. Points satisfy their agents' constraints. Check without noise: the method
+    converges to the optimum of the joint problem. It does not if, for example, server and agents
+    update different multipliers. Finally, the method refuses invalid parameters with a clear error.
 
     Parameters
     ----------
@@ -171,15 +171,15 @@ def check_method(
         Method for runs without noise, with other parameters such as constant steps; `method` if
         omitted.
     rounds : int, optional
-        Number of rounds within which runs without noise converge. None for methods that only end
-        near an optimum: convergence is then not checked.
+        Number of rounds within which runs without noise converge. If None, convergence is not
+        checked: use it for methods that only end near an optimum.
     release : {"each_step", "once"}
-        Time of the release, as in `Problem.plan`.
+        When data are released, as in `Problem.plan`.
     instances : sequence of str, or mapping of str to Instance, optional
         Names of the package's instances, or a mapping to your own instances. If omitted, all of the
         package's instances that the method accepts; a report names the others.
     feasible : bool
-        Whether points must lie in their agents' sets, up to 1e-6, also with noise.
+        Whether points must satisfy their agents' constraints, up to 1e-6, even with noise.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """Reference computations on raw data: for tests, studies and teaching, never for release.
 
-All functions here read private data without protection and return values without a guarantee. They
-are not in the package's top level, so that a program that uses them names this module.
+All functions here read private data, and return values without noise or guarantee. They are not in
+the top level of the package, so that programs that use them name this module.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def joint_problem(
     *,
     recourse: bool = False,
 ) -> cp.Problem:
-    """Return all agents' joint problem as an ordinary cvxpy problem, private data included.
+    """Return all agents' joint problem as a ``cvxpy.Problem`` with the exact private data.
 
-    Not private. Shared variables are shared by identity, so solving it gives the optimum that the
-    distributed methods approach without noise. Solving it also overwrites ``variable.value``.
+    Not private. Its optimum is the optimum that distributed methods approach without noise. Solving
+    it overwrites ``variable.value``.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def joint_problem(
 def objective(
     problem: Declaration, solution: Solution, data: Mapping[Private | str, DataSource] | None = None
 ) -> float:
-    """Return the sum of the agents' true objectives (minimized) at their own vectors. Not private.
+    """Return the sum of all agents' exact objectives (minimized) at a solution. Not private.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def objective(
 def recourse(
     problem: Declaration, solution: Solution, data: Mapping[Private | str, DataSource] | None = None
 ) -> float:
-    """Return the objective after every agent's recourse, as by ``result.recourse``. Not private.
+    """Return the sum of all objectives after each agent's ``result.recourse``. Not private.
 
     Parameters
     ----------
@@ -171,8 +171,8 @@ def violation(
 ) -> float:
     """Return the largest violation of a constraint with private data, on the true data; 0 if none.
 
-    Not private. It is cvxpy's ``constraint.violation()`` at the agents' own vectors, the largest
-    over all agents. Slack that the objective pays for counts as violation.
+    Not private. Violations are computed as in cvxpy's ``constraint.violation()``, at each agent's
+    own copy of the variables. Slack that ``slack_penalty=`` permits counts as a violation.
 
     Parameters
     ----------

@@ -91,7 +91,8 @@ class Guess:
 class Reconstruction:
     """Estimates of the data from all releases of a run; index it by a private object's name.
 
-    They are post-processing of released values. Their distances from the data are not public.
+    The estimates are post-processing of released values. Their distances from the data are not
+    public.
 
     Attributes
     ----------
@@ -169,16 +170,16 @@ def reconstruct(plan: Terms, transcript: Transcript | str | Path) -> Reconstruct
 
     It works for plans with ``release="once"``, and for methods that release gradients or points
     after a gradient step, with noise or without (``mechanism=None``). Gradients must be affine in
-    the data. Other plans are refused: no gradient follows from the end of a local search, which may
-    lie on a constraint, nor from a step that starts at an unreleased iterate. ``dp.audit`` attacks
-    every plan.
+    the data. Other plans are refused, because their releases do not reveal a gradient: the local
+    step may end at a constraint, or start at an unreleased iterate. ``dp.audit`` attacks every
+    plan.
 
     Parameters
     ----------
     plan : Plan
     transcript : Transcript, str or Path
-        Transcript of a run of the plan with ``record=True``, or the path of a ledger file with such
-        a run.
+        Transcript of a run of this plan with ``record=True``, or the path of a ledger file that
+        contains a run of this plan.
 
     Returns
     -------

@@ -140,7 +140,7 @@ class Candidate(Generic[P]):
 
 @dataclass(frozen=True)
 class Ranking(Generic[P]):
-    """Plans under one total budget, in order of their gap on public proxy data.
+    """Plans with one total budget, in order of their gap (objective minus optimum) on proxy data.
 
     Attributes
     ----------
@@ -156,13 +156,13 @@ class Ranking(Generic[P]):
     convex : bool
         Whether the optimum for the proxy data is known.
     start : float
-        Median gap of the public initial point on the copies, without any data; infinite if it
-        violates a constraint with private data.
+        Median gap of the public initial point, which uses no data, on erroneous copies of the proxy
+        data; infinite if it violates a constraint with private data.
     proxy : float
-        Median gap of the optimum for the proxy data on the copies; infinite if it violates a
-        constraint with private data, or is unknown.
+        Median gap of the optimum for the proxy data on these copies; infinite if this optimum
+        violates a constraint with private data, or is unknown.
     error : str
-        Text on the assumed error of the proxy data, which its copies have.
+        Text on the assumed error by which the copies differ from the proxy data.
     crossing : Crossing or None
         Factor on that error at which the chosen plan and the optimum for the proxy data have equal
         gaps; None if that was not simulated.

@@ -54,7 +54,7 @@ class Comparison(Ranking[P]):
 
     @property
     def recommended(self) -> Candidate[P]:
-        """The candidate with a gap clearly lower than the default's, else the default.
+        """Recommended candidate: the best one if its gap is clearly lower than the default's.
 
         Raises
         ------
@@ -93,8 +93,9 @@ class Tuned(Ranking[P]):
     def plan(self) -> P:
         """Return the chosen plan with all its settings; the default plan if no other is better.
 
-        If the settings contain ``clip_norm=``, it is a plan for another problem, ``plan.problem``,
-        with equal agents, variables and data, and clipped contributions of records.
+        If the settings contain ``clip_norm=``, the plan is for a copy of your problem,
+        ``plan.problem``, whose agents clip the contributions of records. The copy has your
+        variables and data.
         """
         return self.chosen.plan
 
@@ -130,9 +131,9 @@ class Tradeoff:
     epsilons : tuple of float
         Total budgets, increasing.
     gaps : tuple of tuple of float
-        Gaps of the runs at each budget: objective of the returned solution, moved into all sets,
-        minus the optimum. The price of constraint slack counts. Infinite if a run diverges or finds
-        no decision.
+        Gaps of the runs at each budget: the objective of the returned, feasible solution minus the
+        optimum, with penalties for constraint slack. Infinite if a run diverges or finds no
+        solution.
     start : float
         Median gap of the public initial point, without any data. Infinite if it violates a
         constraint with private data.
@@ -140,7 +141,7 @@ class Tradeoff:
         Median gap of the optimum for the proxy data. Infinite if that violates a constraint with
         private data, or is not known.
     error : str
-        Text on the assumed error of the proxy data, which its copies have.
+        Text on the assumed error by which copies differ from the proxy data.
     crossing : Crossing or None
         Factor on that error at which the plan of the largest budget and the optimum for the proxy
         have equal gaps; None if that was not simulated.
@@ -156,8 +157,8 @@ class Tradeoff:
     violation : float or None
         Promised violation probability of constraints with private data; None without any.
     broken : tuple of int
-        Number of runs at each budget that violate such a constraint for the proxy data, beyond the
-        slack that they pay for.
+        Number of runs at each budget that violate such a constraint for the proxy data, by more
+        than the slack that a penalty permits.
     """
 
     epsilons: tuple[float, ...]
@@ -176,10 +177,11 @@ class Tradeoff:
 
     @styled
     def plot(self, ax: Axes | None = None) -> Figure:
-        """Draw median and quartiles against epsilon, with no data at all and no noise as lines.
+        """Draw median and quartiles of the gaps against epsilon.
 
-        If constraints contain private data, a panel below shows the share of runs that violate one,
-        with 95 % confidence intervals, and the promised bound.
+        Lines show the gap without any data, and the gap without noise. If constraints contain
+        private data, a panel below shows the share of runs that violate one, with 95 % confidence
+        intervals, and the promised bound.
 
         Parameters
         ----------
@@ -190,7 +192,7 @@ class Tradeoff:
         Raises
         ------
         ModelError
-            If no run ended in time, or `ax` is something else.
+            If no run ended in time, or `ax` is not an Axes of matplotlib.
         """
         rows = [
             (epsilon, *(quantile(gaps, q) for q in _QUARTILES))

@@ -28,7 +28,7 @@ class Dask:
     """Agents on the workers of a Dask cluster that the user started.
 
     Every worker has one actor with its share of the agents, called once per message round.
-    Results equal those of `Serial` bit for bit, on machines that round equally. No step is
+    Results equal the results of `Serial` bit for bit, if all machines round equally. No release is
     repeated. If a worker is lost, the run ends with `WorkerLostError`, and the same call with the
     same ``ledger=`` resumes it.
 

@@ -49,8 +49,8 @@ class Serial:
 class Threads:
     """Agents in threads of this process: their conic solves run at the same time.
 
-    The solver works outside Python's global lock. Results equal those of `Serial` bit for bit:
-    every agent has its own noise, and agents share nothing within a message round.
+    The solver works outside Python's global lock. Results equal the results of `Serial` bit for
+    bit: every agent draws its own noise, and agents exchange nothing during a message round.
 
     Parameters
     ----------

@@ -27,9 +27,9 @@ _START = (
 class MPI:
     """Agents on the ranks of an MPI job, which ``python -m dpcvx.mpi`` started.
 
-    Results equal those of `Serial` bit for bit, on machines that round equally. Data in arrays are
-    sent to the ranks; each rank calls functions that fetch its data. No step is repeated: if a rank
-    dies, the job ends, and the same command resumes the run from its ledger.
+    Results equal the results of `Serial` bit for bit, if all machines round equally. Data in arrays
+    are sent to the ranks; each rank calls functions that fetch its data. If a rank dies, the job
+    ends. The same command then resumes the run from its ledger, and repeats no release.
 
     Raises
     ------

@@ -33,12 +33,12 @@ _PATIENCE = 1.0
 class Processes:
     """Agents in worker processes: all of their computations run in parallel, not only solves.
 
-    Results equal those of `Serial` bit for bit. Data that a callable fetches are read in the worker
-    and stay there; but all processes belong to one user, so this is no barrier against an attacker.
-    Errors from outside the package arrive without their message, which could quote the data. They
-    name their type and the line of your code.
-    There is no time limit: a worker that is stopped, or a solve that does not end, blocks the run
-    until Control-C. With ``plan.run(ledger="file")`` the same call then resumes the run.
+    Results equal the results of `Serial` bit for bit. A worker calls the functions that fetch data,
+    and keeps these data. This is no barrier against an attacker, because one user runs all
+    processes. Errors that the package did not raise lose their message, which could quote the data.
+    They keep their type and the line of your code. There is no time limit: a worker that is
+    stopped, or a solve that does not end, blocks the run until Control-C. With
+    ``plan.run(ledger="file")`` the same call then resumes the run.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class Processes:
         return self._answers()
 
     def close(self) -> None:
-        """End the workers, and with them the agents and their data."""
+        """End the worker processes, and so delete the agents and their data."""
         workers, self._workers, self._journal = self._workers, [], None
         for worker in workers:
             worker.line.close()  # a worker that waits for a call ends

@@ -63,7 +63,7 @@ class MomentsTerm(Query):
 
 @dataclass(frozen=True, eq=False)
 class DataCurvature(Query):
-    """Query for the part of the objective's Hessian that the data add.
+    """Query for the part of the objective's Hessian that depends on the data.
 
     The answer is the upper triangle of this matrix, row by row.
 

@@ -41,7 +41,7 @@ class Gradient(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return scale and text of the noise; the scale is infinite if bounds vary by point."""
+        """Return scale and text of the noise; the scale is infinite if it differs by point."""
         level = gradient_level(facts, norm)
         if level == math.inf:
             return super().noise(facts, norm, times, scale)
@@ -143,7 +143,7 @@ class Summand(Gradient):
 
 @dataclass(frozen=True, eq=False)
 class Step(Query):
-    """Query for the point ``center - step * gradient(x)``, which is released as a whole.
+    """Query for the point after a gradient step, which is released itself.
 
     Attributes
     ----------
@@ -154,7 +154,8 @@ class Step(Query):
     only : ndarray of int, optional
         Components that move and are released; all of them if omitted.
     through : Contraction, optional
-        Map that contracts the gradient.
+        Public linear map that is applied to the gradient, and never increases distances; the
+        identity if omitted.
     """
 
     x: Array
@@ -187,7 +188,7 @@ class Step(Query):
         return out
 
     def end(self, g: Array) -> Array:
-        """Return the point after a step along the gradient g, as if all components moved, (n,)."""
+        """Return the point after a step along the gradient g in all components, shape (n,)."""
         return self.center - self.step * _mapped(g, self.through)
 
     def size(self, n: int) -> int:
@@ -195,7 +196,7 @@ class Step(Query):
         return n if self.only is None else self.only.size
 
     def bound(self, public_state: Known) -> float:
-        """Return the step size times the sensitivity of the gradient's moving components."""
+        """Return the step size times the gradient's sensitivity in the components that move."""
         if self.through is not None:
             return self.step * _mapped_bound(
                 public_state.gradient_bound(self.x), self.through, public_state
@@ -226,12 +227,12 @@ class Step(Query):
         return _labels(self.x, public_state)
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the point after the exact gradient step: the components that move."""
+        """Return the components that move, after the exact gradient step."""
         x = self.end(objective.gradient(self.x))
         return x if self.only is None else x[self.only]
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
-        """Return the point after the gradient step: released components, else the center's."""
+        """Return the new point: released values in components that move, the center in others."""
         if self.only is None:
             return left
         x = self.center.copy()
@@ -245,9 +246,10 @@ class Step(Query):
 
 @dataclass(frozen=True, eq=False)
 class GradientStep(Query):
-    """Query for ``center - step * through(gradient(x))``, computed from a released gradient.
+    """Query for the point after a gradient step, computed from the released gradient.
 
-    If a run releases nothing but the last iterate, the noise is added to the point instead.
+    The point is ``center - step * through(gradient(x))``. If a run releases only the last iterate,
+    the noise is added to the point instead.
 
     Attributes
     ----------

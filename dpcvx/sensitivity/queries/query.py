@@ -29,30 +29,31 @@ UNPROVED = "The bound of the query {} holds for all data: nothing in the package
 
 
 class Query(abc.ABC):
-    """Query of one agent's private data. Concrete queries are frozen dataclasses.
+    """Abstract base class of the queries that an agent's private data answer, with noise.
 
-    The class methods `check`, `noise` and `claims` are called before any data are read. `bound`,
-    `matters`, `floor`, `scale` and `finish` are computed from public numbers; only `evaluate` sees
-    the exact objective.
+    Subclasses are frozen dataclasses. The class methods `check`, `noise` and `claims` are called
+    before any data are read. `bound`, `matters`, `floor`, `scale` and `finish` are computed from
+    public numbers; only `evaluate` uses the exact objective.
 
     Attributes
     ----------
     released : str
-        Kind of the released value, in a word, for the ledger.
+        Kind of the released value, as one word for the ledger.
     charged : str
-        Text of the quantity that the noise is scaled to, for the guarantee; the sensitivity of the
-        released value if "".
+        Text for the guarantee that names the quantity by which the noise is scaled; if "", the
+        sensitivity of the released value.
     smooth : bool
         Whether the bound follows from the smoothness of the objective.
     once : str
-        Reason why the query has no use if data are released once, before round 1; "" if none.
+        Reason why the query cannot be used if data are released once, before round 1; "" if it can.
     by_entry : bool
-        Whether answers are computed from entries of the data, not from gradients: sparse data are
-        refused.
+        Whether answers are computed from entries of the data, not from gradients. Sparse data are
+        then refused.
     batched : bool
         Whether one query can be answered for a batch of identical agents. Points then have a row
-        per agent, or are equal for all; `bound` and `scale` are called for one agent (see `among`),
-        `evaluate` for all. Every subclass sets it anew, as its methods may differ.
+        per agent, or are equal for all. `evaluate` is called for all agents at once, and `bound`
+        and `scale` for one agent (see `among`). A subclass does not inherit it, because its methods
+        may differ.
     """
 
     released: ClassVar[str]
@@ -76,7 +77,7 @@ class Query(abc.ABC):
 
     @classmethod
     def check(cls, facts: Facts) -> None:
-        """Refuse an agent whose answer has no known sensitivity; by default all are accepted.
+        """Refuse an agent if its answer has no known sensitivity; by default, accept all agents.
 
         Raises
         ------
@@ -88,14 +89,14 @@ class Query(abc.ABC):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return the scale of a query's noise, and text on the noise for the guarantee.
+        """Return the scale of the query's noise, and a text on the noise for the guarantee.
 
         Parameters
         ----------
         facts : Facts
         norm : {1, 2}
         times : str
-            Beginning of the text, such as "scale 2.5 times".
+            First words of the text, such as "scale 2.5 times".
         scale : callable
             Function that returns the noise's scale for a sensitivity.
 
@@ -112,14 +113,14 @@ class Query(abc.ABC):
 
     @classmethod
     def claims(cls, facts: Facts) -> tuple[str, ...]:
-        """Return texts on assumptions of the sensitivity that users supply without a proof.
+        """Return texts on assumptions of the sensitivity that dpcvx does not prove.
 
         By default, this is the assumption that the bound of a user's query holds.
         """
         return cls._unproved
 
     def size(self, n: int) -> int:
-        """Return how many numbers an answer has, for an agent whose vector has n entries."""
+        """Return the number of entries of an answer, for an agent with n variables."""
         return n
 
     @abc.abstractmethod
@@ -135,7 +136,7 @@ class Query(abc.ABC):
         return public_state.change > 0
 
     def floor(self, public_state: Known) -> float:
-        """Return the least grid width of the noise, far above public numbers' rounding errors."""
+        """Return the noise's least grid width, far above the rounding errors of public numbers."""
         return 0.0
 
     def floors(self, public_state: Known) -> Array:
@@ -177,7 +178,7 @@ class Query(abc.ABC):
 
     @abc.abstractmethod
     def evaluate(self, objective: Objective) -> Array:
-        """Return the exact answer within the trust boundary; no part of it may be stored."""
+        """Return the exact answer. It stays within the trust boundary, and must not be stored."""
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
         """Return the query's result for the agent, computed from the released values.
@@ -187,17 +188,17 @@ class Query(abc.ABC):
         left : ndarray
             Released values.
         public : callable or None
-            Function that returns the public part of the gradient, if it is not in them.
+            Function that returns the public part of the gradient, if the released values lack it.
         """
         return left
 
     def hidden(self) -> Query:
-        """Return the query for a run that releases only its last iterate.
+        """Return the query to use in a run that releases only its last iterate.
 
         Raises
         ------
         PrivacyError
-            If no guarantee is proved for it.
+            If no guarantee is proved for this query in such runs.
         """
         raise PrivacyError(
             "observer='last_iterate' is proved for steps along gradients, and "

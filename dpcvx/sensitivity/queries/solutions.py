@@ -63,7 +63,7 @@ class Minimizer(Query):
 
     @classmethod
     def check(cls, facts: Facts) -> None:
-        """Refuse agents without one gradient bound at all points, since a search visits many."""
+        """Refuse agents without a sensitivity bound at all points, since a search visits many."""
         require_uniform(facts, "exact=True takes", "leave exact= out")
 
     def bound(self, public_state: Known) -> float:
@@ -294,7 +294,7 @@ def _magnitudes(facts: Facts) -> Magnitudes:
 
 @dataclass(frozen=True, eq=False)
 class LocalSolution(Query):
-    r"""Query for the local step ``x+ = argmin_{x in W} <g, x> + 1/2 ||x - center||_D^2``.
+    r"""Query for a local step ``x+ = argmin_{y in W} <g, y> + 1/2 ||y - center||_D^2``.
 
     W is the agent's feasible set, and g is the exact gradient at x. The noise is added to
     ``sqrt(D) x+``: projections are nonexpansive in the D-norm, so this vector moves by at most
@@ -393,9 +393,9 @@ class LocalSolution(Query):
         return None if claimed else self._root
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the point of the local step, with a limited length if W has no closed form.
+        """Return the point after the local step; its length is limited if W has no closed form.
 
-        Closed forms need no limit, and an l2 limit would break the l1 bound.
+        A projection with a closed form needs no limit, and an l2 limit would break the l1 bound.
         """
         step, g, bounds = (
             self._on(objective.projector()),

@@ -27,7 +27,7 @@ class _OfStored(Query):
 
     @classmethod
     def check(cls, facts: Facts) -> None:
-        """Refuse agents without one gradient bound at all points, or a smoothness constant."""
+        """Refuse agents without a sensitivity bound at all points, or without smoothness."""
         require_uniform(facts, "Its local steps take", "use dp.DecentralizedGradient")
         if facts.smoothness is None:
             raise ModelError(
@@ -41,7 +41,7 @@ class _OfStored(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return an infinite scale, and text on the noise, which follows from stored vectors."""
+        """Return an infinite scale, because it differs by release, and a text on the noise."""
         M = facts.smoothness
         assert M is not None  # checked
         return math.inf, (
@@ -106,7 +106,7 @@ class StoredGradient(_OfStored):
     released = "gradient at that point"
 
     def bound(self, public_state: Known) -> float:
-        """Return the sensitivity of the gradient at the stored vector, which moves as well."""
+        """Return the sensitivity of the gradient at the stored vector; both depend on data."""
         return (
             _effects(public_state).gradient_reach(self.name, public_state.norm)
             if public_state.change > 0
