@@ -200,7 +200,8 @@ class PrivacyGate:
     def uniform(self, t: int, size: int) -> Array:
         """Return secret uniform random numbers for round t, a row per agent.
 
-        A resumed run with a seed draws equal variables again.
+        A resumed run with a seed draws equal numbers again. Without a seed it draws others, which
+        changes nothing: they enter only releases of their round, and made releases are replayed.
         """
         return uniform(size, self._sources.at(t, 0))
 
