@@ -163,6 +163,8 @@ class Newton:
     """
 
     def __init__(self, layout: NewtonLayout, kernel: str, budget: int, near: int = 0) -> None:
+        if kernel == COMPILED and layout.long.size:
+            raise package_fault("The compiled kernel takes no long rows.")
         self._kernel = (_compiled() if kernel == COMPILED else PlainKernel)(layout, budget, near)
         self._weights = b""
 

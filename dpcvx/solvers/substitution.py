@@ -24,6 +24,9 @@ _ROUNDING = 1e-11
 # Largest residual of the equalities, relative to their terms, and largest entry of Z.
 _KEPT = 1e-13
 _GROWTH = 1e6
+# Other rows whose coefficients all fall below this, relative to their terms, may be combinations of
+# the equalities; down to `_KEPT`, rounding hides whether they are.
+_HIDDEN = 1e-9
 
 
 class Substituted(NamedTuple):
@@ -39,7 +42,8 @@ class Substituted(NamedTuple):
 def substituted(data: ConeData) -> Substituted | None:
     """Substitute the equalities of a set without auxiliary columns.
 
-    Return None if they contradict each other, or if rounding hides whether they do.
+    Return None if they contradict each other, or if rounding hides whether they do or whether other
+    rows depend on u.
     """
     A, zero = sp.csr_array(data.A), data.cones.zero
     E, f = without_zeros(A[:zero]), data.b[:zero]
@@ -68,9 +72,35 @@ def substituted(data: ConeData) -> Substituted | None:
         E = without_zeros(sp.csr_array(E[others] @ turn))
     if not _exact(A[:zero], data.b[:zero], x0, Z):
         return None
-    rest = A[zero:]
-    C = without_zeros(sp.csr_array(rest @ Z))
-    return Substituted(x0, without_zeros(Z), names, C, data.b[zero:] - rest @ x0)
+    rest = _others(A[zero:], data.b[zero:], x0, Z) if zero else (A[zero:], data.b[zero:])
+    if rest is None:
+        return None
+    return Substituted(x0, without_zeros(Z), names, without_zeros(rest[0]), rest[1])
+
+
+def _others(
+    G: sp.csr_array, h: Array, x0: Array, Z: sp.csr_array
+) -> tuple[sp.csr_array, Array] | None:
+    """Return rows ``G x <= h`` as rows of u, or None if rounding hides whether some depend on u.
+
+    A combination of the equalities is constant on the set. Its coefficients of u are rounding
+    errors, and they would bind u if the row is tight. So they are replaced by 0.
+    """
+    C, d = sp.csr_array(G @ Z), h - G @ x0
+    left, terms = _largest(C), _largest(abs(G) @ abs(Z))
+    constant = left <= _KEPT * terms
+    if (~constant & (left <= _HIDDEN * terms)).any():
+        return None
+    sizes = np.where(np.isfinite(h), np.abs(h), 0.0) + abs(G) @ np.abs(x0)
+    d[constant & (np.abs(d) <= _KEPT * sizes)] = 0.0
+    return sp.csr_array(sp.dia_array((~constant[None] * 1.0, [0]), shape=(h.size, h.size)) @ C), d
+
+
+def _largest(M: sp.csr_array) -> Array:
+    """Return the largest size of an entry in each row; 0 for an empty row."""
+    entries, largest = sp.coo_array(M), np.zeros(M.shape[0])
+    np.maximum.at(largest, entries.row, np.abs(entries.data))
+    return largest
 
 
 def _exact(E: sp.csr_array, f: Array, x0: Array, Z: sp.csr_array) -> bool:
@@ -84,9 +114,7 @@ def _exact(E: sp.csr_array, f: Array, x0: Array, Z: sp.csr_array) -> bool:
 
 def _defined(E: sp.csr_array) -> tuple[Index, Index, Array]:
     """Return the rows that have a column of their own, one such column per row, and its entry."""
-    entries = sp.coo_array(E)
-    largest = np.zeros(E.shape[0])
-    np.maximum.at(largest, entries.row, np.abs(entries.data))
+    entries, largest = sp.coo_array(E), _largest(E)
     alone = np.bincount(entries.col, minlength=E.shape[1])[entries.col] == 1
     alone &= np.abs(entries.data) >= _PIVOT * largest[entries.row]
     rows, first = np.unique(entries.row[alone], return_index=True)

@@ -55,3 +55,21 @@ def test_equalities_that_contradict_each_other_are_left_to_others(E, f):
 def test_equalities_that_say_the_same_are_taken_once():
     found = substituted(data_of([[1.0, 1.0, 0.0], [2.0, 2.0, 0.0]], [1.0, 2.0]))
     assert found is not None and found.Z.shape == (3, 2)
+
+
+def test_a_row_that_equalities_imply_becomes_constant():
+    E, G = [[0.1, 0.3, 0.7]], [[0.1, 0.3, 0.7], [0.02, 0.06, 0.14], [-0.3, -0.9, -2.1]]
+    result = substituted(data_of(E, [0.55], G, [0.55, 0.11, np.inf]))
+    assert result is not None and not result.C.nnz
+    assert result.d.tolist() == [0.0, 0.0, np.inf]
+    # A row with room stays satisfied, and a contradiction stays one.
+    result = substituted(data_of(E, [0.55], G[:2], [0.65, 0.1]))
+    assert result is not None and not result.C.nnz
+    assert result.d == pytest.approx([0.1, -0.01])
+
+
+@pytest.mark.parametrize(("difference", "hidden"), [(1e-6, False), (1e-10, True), (1e-12, True)])
+def test_a_row_that_rounding_nearly_hides_is_refused(difference, hidden):
+    E, G = [[0.1, 0.3, 0.7]], [[0.1 + difference, 0.3, 0.7]]
+    result = substituted(data_of(E, [0.55], G, [0.55]))
+    assert (result is None) == hidden
