@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import ssl
+import stat
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ _REMEDIES = {
     errno.ENOENT: "Put it there, or correct the name",
     errno.ENOTDIR: "A folder in its path is a file: correct the name",
     errno.EISDIR: "It is a folder, and a file is needed",
+    errno.ENXIO: "Put a regular file there",
     errno.ELOOP: "Its links lead in a circle: put the file itself there",
     errno.EMFILE: "Close other programs, or raise the limit of open files (ulimit -n)",
     errno.ENFILE: "Close other programs, or raise the limit of open files (ulimit -n)",
@@ -104,6 +106,20 @@ def file_words(error: OSError, path: Path | str | None, done: str) -> str:
     why = error.strerror or type(error).__name__
     remedy = _REMEDIES.get(error.errno or 0, "")
     return f"{file} cannot be {done}: {why[0].lower()}{why[1:]}.{f' {remedy}.' if remedy else ''}"
+
+
+def read_whole(path: Path) -> bytes:
+    """Return the bytes of a regular file; reading a pipe could wait without end.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read, or is a pipe, a socket or a device.
+    """
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.ENXIO, "it is a pipe, a socket or a device", str(path))
+    return path.read_bytes()
 
 
 def fault_of(error: BaseException, *, server: bool = False) -> Fault:

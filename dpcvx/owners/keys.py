@@ -7,13 +7,14 @@ A party's folder holds ``ca.crt``, its private key ``NAME.key``, which never lea
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import hashlib
 import os
 import re
 import ssl
 import stat
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from .._words import plural
 from ..errors import ModelError
-from .faults import fault_of, file_words
+from .faults import fault_of, file_words, read_whole
 from .messages import refused
 
 # The coordinator's name on its certificate; no agent may have this name.
@@ -33,6 +35,10 @@ COORDINATOR = "coordinator"
 _DAYS = 365 * 5
 # Days before the end of a certificate from which its expiry is announced.
 _SOON = 30
+# Elliptic curves of keys that TLS 1.3 uses for certificates.
+_CURVES = ("secp256r1", "secp384r1", "secp521r1")
+# First line of a PEM block, as OpenSSL reads it: not indented, and with nothing behind it.
+_BEGINS = re.compile(rb"(?m)(?:\A\xef\xbb\xbf|^)-----BEGIN ([A-Z0-9 ]+)-----[ \t]*\r?$")
 _FINGERPRINT = re.compile(r"(?:sha-?256[:= ]?)?([0-9a-f]{64})")
 
 
@@ -197,6 +203,11 @@ def sign_request(
             "request wrote."
         )
     name = _name(asked.subject)
+    if not name:
+        raise ModelError(
+            f"'{request.name}' names no party, or several. Name the file that dpcvx keys request "
+            "wrote: its subject has one common name (CN)."
+        )
     builder = _builder(name, _name(ca.subject), asked.public_key(), days, ca=False)
     signed = _pem(builder.sign(key, hashes.SHA256()))
     return name, _new(request.with_name(f"{stem(name)}.crt"), signed, replace=renew)
@@ -273,23 +284,22 @@ class PartyIdentity:
             a certificate is not valid at this time; if other users may read or write the key.
         """
         now = dt.datetime.now(dt.UTC) if now is None else now
-        if not os.path.isdir(folder):
-            missing = "does not exist" if not os.path.lexists(folder) else "is a file"
+        if not _exists(folder) or not os.path.isdir(folder):
+            missing = "does not exist"
+            if _exists(folder):
+                missing = "is a file" if os.path.isfile(folder) else "is a link to no folder"
             raise ModelError(f"The folder of keys '{folder.name}' {missing}. {_to_make(name)}")
-        for part in ("ca.crt", f"{stem(name)}.key", f"{stem(name)}.crt"):
-            if not os.path.lexists(folder / part):  # false for a name that is too long as well
-                deeper = f"{folder.name}/keys"
-                raise ModelError(
-                    f"The folder of keys has no '{part}'. Name the folder '{deeper}', which has it."
-                    if os.path.lexists(folder / "keys" / part)
-                    else f"The folder of keys has no '{part}'. {_to_make(name)}"
-                )
+        for part in (f"{stem(name)}.key", f"{stem(name)}.crt", "ca.crt"):
+            if not _exists(folder / part):
+                fix = _to_complete(folder, part, name)
+                raise ModelError(f"The folder of keys has no '{part}'. {fix}")
         identity = PartyIdentity(
             folder, name, _read(folder / f"{stem(name)}.crt").decode("latin-1")
         )
         identity._require_pair()
         identity._require_issued()
         identity._require_valid(now)
+        identity._require_unrevoked(now)
         identity._rehearse()
         return identity
 
@@ -304,22 +314,29 @@ class PartyIdentity:
                 f"{stat.S_IMODE(mode):04o}). Run: chmod 600 {file}. Whoever may have copied it can "
                 "act in this name: if that is possible, make a new key."
             )
-        cert = self._own()
+        cert, written = self._own(), f"{stem(self.name)}.crt"
+        party = _name(cert.subject)
+        if party != self.name:
+            whose = f"'{party}'" if party else "no single party (CN)"
+            raise ModelError(
+                f"'{written}' is the certificate of {whose}, but '{self.name}' is expected. Put "
+                "each party's files into its own folder, and compare agent = in owner.toml."
+            )
         if cert.public_key() != key.public_key():
             raise ModelError(
-                f"'{stem(self.name)}.crt' is not the certificate of the key '{file}'. Restore the "
-                "key with which the certificate was requested, or request and sign a new "
-                "certificate."
-            )
-        if _name(cert.subject) != self.name:
-            raise ModelError(
-                f"'{stem(self.name)}.crt' is the certificate of '{_name(cert.subject)}', but "
-                f"'{self.name}' is expected. Put each party's files into its own folder, and "
-                "compare agent = in owner.toml."
+                f"'{written}' is not the certificate of the key '{file}'. Restore the key with "
+                "which the certificate was requested, or request and sign a new certificate."
             )
 
     def _require_issued(self) -> None:
         cert, ca = self._own(), _certificate(self.folder / "ca.crt")
+        several = x509.load_pem_x509_certificates
+        authorities = _parsed(self.folder / "ca.crt", several, "certificate")
+        if len(authorities) != 1:
+            raise ModelError(
+                f"'ca.crt' holds {len(authorities)} certificates, and each of them could vouch for "
+                "any name. Keep the certificate of the study's authority alone in it."
+            )
         try:
             cert.verify_directly_issued_by(ca)
         except (ValueError, TypeError, InvalidSignature):
@@ -328,9 +345,32 @@ class PartyIdentity:
                 "Get the certificate and ca.crt from the same authority."
             ) from None
 
+    def _require_unrevoked(self, now: dt.datetime) -> None:
+        """Refuse a revoked certificate, and a list of revoked ones that cannot be used."""
+        if not _exists(self.folder / "ca.crl"):
+            return
+        revoked, ca = _list(self.folder / "ca.crl"), _certificate(self.folder / "ca.crt")
+        if revoked.issuer != ca.subject or not revoked.is_signature_valid(_elliptic(ca)):
+            raise ModelError(
+                "The list 'ca.crl' was not signed by the authority of 'ca.crt' beside it. Get both "
+                "from the same authority."
+            )
+        until = revoked.next_update_utc
+        if until is not None and now > until:
+            raise ModelError(
+                f"The list 'ca.crl' of revoked certificates has expired on {_day(until)}. Get the "
+                f"newest one from the authority. ({_clock(now)}.)"
+            )
+        if self._revoked(self._own()):
+            raise ModelError(
+                f"The certificate '{stem(self.name)}.crt' was revoked by the authority: 'ca.crl' "
+                f'lists it. Make a key in a new folder by: dpcvx keys request "{self.name}" --keys '
+                "FOLDER; and have it signed."
+            )
+
     def _require_valid(self, now: dt.datetime) -> None:
+        clock = _clock(now)
         for file, cert in self._dated():
-            clock = f"this machine's clock says {_day(now)}; if that is wrong, set the clock"
             if now > cert.not_valid_after_utc:
                 raise ModelError(
                     f"The certificate '{file}' has expired on {_day(cert.not_valid_after_utc)}. "
@@ -372,8 +412,8 @@ class PartyIdentity:
         """
         now = dt.datetime.now(dt.UTC) if now is None else now
         return [
-            f"the certificate '{file}' expires on {_day(cert.not_valid_after_utc)}, in "
-            f"{(cert.not_valid_after_utc - now).days} days; at the authority: {_renewal(file)}"
+            f"the certificate '{file}' expires on {_day(cert.not_valid_after_utc)}, "
+            f"{_within((cert.not_valid_after_utc - now).days)}; at the authority: {_renewal(file)}"
             for file, cert in self._dated()
             if cert.not_valid_after_utc - now <= dt.timedelta(days=_SOON)
         ]
@@ -397,13 +437,16 @@ class PartyIdentity:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False  # certificates name parties and not hosts
         context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(str(self.folder / "ca.crt"))
-        if (self.folder / "ca.crl").exists():
+        with _read_by_openssl("ca.crt"):
+            context.load_verify_locations(str(self.folder / "ca.crt"))
+        if _exists(self.folder / "ca.crl"):
             _list(self.folder / "ca.crl")
-            context.load_verify_locations(str(self.folder / "ca.crl"))
+            with _read_by_openssl("ca.crl"):
+                context.load_verify_locations(str(self.folder / "ca.crl"))
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
         stem_path = self.folder / stem(self.name)
-        context.load_cert_chain(f"{stem_path}.crt", f"{stem_path}.key", password=_no_password)
+        with _read_by_openssl(f"{stem_path.name}.crt", f"{stem_path.name}.key"):
+            context.load_cert_chain(f"{stem_path}.crt", f"{stem_path}.key", password=_no_password)
         if server:
             # No session is ever resumed. Tickets would follow the handshake while one thread of an
             # owner reads and another writes: about one of a hundred connections then receives
@@ -487,7 +530,7 @@ class PartyIdentity:
 
     def _revoked(self, certificate: x509.Certificate) -> bool:
         path, number = self.folder / "ca.crl", certificate.serial_number
-        return path.exists() and any(entry.serial_number == number for entry in _list(path))
+        return _exists(path) and any(entry.serial_number == number for entry in _list(path))
 
 
 def peer_name(certificate: dict[str, Any] | None) -> str:
@@ -501,10 +544,9 @@ def _subject(name: str) -> x509.Name:
 
 
 def _name(subject: x509.Name) -> str:
+    """Return the party that a certificate names; empty if it names none, or several."""
     names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    if len(names) != 1:
-        raise ModelError("A certificate names one party.")
-    return str(names[0].value)
+    return str(names[0].value) if len(names) == 1 else ""
 
 
 def _builder(name: str, issuer: str, key: Any, days: int, *, ca: bool) -> x509.CertificateBuilder:
@@ -575,6 +617,37 @@ def _to_make(name: str) -> str:
     )
 
 
+def _to_complete(folder: Path, part: str, name: str) -> str:
+    """Return the fix for a folder of keys in which a file of the party `name` is missing."""
+    key, deeper = f"{stem(name)}.key", f"{folder.name}/keys"
+    others = sorted(path.name for path in folder.glob("*.key"))
+    if _exists(folder / "keys" / part):
+        return f"Name the folder '{deeper}', which has it."
+    if part == key:
+        other = f"It has '{others[0]}': compare agent = in owner.toml. Or " if others else ""
+        made = _to_make(name)
+        return f"{other}{made[0].lower()}{made[1:]}" if other else made
+    if part == "ca.crt":
+        return "Get it from the authority, and put it next to the key."
+    return (
+        f"Have '{stem(name)}.csr' signed at the authority, by: dpcvx keys sign FOLDER "
+        f"{stem(name)}.csr; and put the certificate next to the key."
+    )
+
+
+def _exists(path: Path) -> bool:
+    """Return whether a path exists, or is a link that leads nowhere; refuse an unreadable one."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return False
+        raise ModelError(file_words(error, path, "read")) from None
+    return True
+
+
 def _new(path: Path, content: bytes, *, secret: bool = False, replace: bool = False) -> Path:
     """Write a new file (`secret`: for its user alone), or replace one; return its path."""
     mode, draft = 0o600 if secret else 0o644, path
@@ -600,7 +673,7 @@ def _new(path: Path, content: bytes, *, secret: bool = False, replace: bool = Fa
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_whole(path)
     except OSError as error:
         raise ModelError(file_words(error, path, "read")) from None
 
@@ -608,15 +681,32 @@ def _read(path: Path) -> bytes:
 def _parsed(path: Path, parse: Callable[[bytes], Any], what: str) -> Any:
     """Parse a file; if it is no `what`, refuse it with the kind of content that it names."""
     raw = _read(path)
-    try:
-        return parse(raw)
-    except (ValueError, TypeError):
-        label = re.search(rb"-----BEGIN ([A-Z0-9 ]+)-----", raw)
-        holds = f"It holds a {label[1].decode().lower()}. " if label else ""
+    parsed: Any = None
+    with suppress(ValueError, TypeError):
+        parsed = parse(raw)
+    if parsed is None or not _BEGINS.search(raw):
         raise ModelError(
-            f"'{path.name}' is no {what}, or is damaged. {holds}Name the file that dpcvx keys "
-            "wrote, as text that begins with -----BEGIN."
-        ) from None
+            f"'{path.name}' is no {what}, or is damaged. {_content(raw)}Name the file that dpcvx "
+            "keys wrote, as text that begins with -----BEGIN."
+        )
+    return parsed
+
+
+def _content(raw: bytes) -> str:
+    """Return a sentence on the kind of content of a file that is not the expected one."""
+    label = _BEGINS.search(raw)
+    if not raw.strip():
+        return "It is empty. "
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "It is text in UTF-16: save it as UTF-8. "
+    if raw.startswith(b"0") and b"-----" not in raw:  # a sequence of ASN.1
+        return "It is binary (DER or PKCS #12): have openssl convert it to PEM. "
+    if b"ENCRYPTED" in raw:
+        return "It has a password: remove that by openssl pkey -in FILE -out NEW. "
+    if label is None:
+        return "Its lines are indented or joined. " if b"-----BEGIN" in raw else ""
+    kind = label[1].decode().lower()
+    return f"It holds {'an' if kind[0] in 'aeiou' else 'a'} {kind}, or a part of one. "
 
 
 def _certificate(path: Path) -> x509.Certificate:
@@ -629,10 +719,10 @@ def _list(path: Path) -> x509.CertificateRevocationList:
 
 def _private_key(path: Path) -> ec.EllipticCurvePrivateKey:
     key = _parsed(path, _unlocked, "key without a password")
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name not in _CURVES:
         raise ModelError(
             f"'{path.name}' is no key that dpcvx keys request makes. Make a new one: owners "
-            "verify signatures by elliptic curves alone."
+            "verify signatures by the elliptic curves of NIST alone."
         )
     return key
 
@@ -658,6 +748,37 @@ def _authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certifica
 def _no_password() -> str:
     """Return an empty password, since OpenSSL would otherwise prompt a person for one."""
     return ""
+
+
+@contextmanager
+def _read_by_openssl(*files: str) -> Iterator[None]:
+    """Name the files that OpenSSL cannot read, though `_parsed` can."""
+    try:
+        yield
+    except ssl.SSLError as error:
+        named = " or ".join(f"'{file}'" for file in files)
+        why = (error.reason or "no PEM").replace("_", " ").lower()
+        raise ModelError(
+            f"OpenSSL cannot read {named} ({why}). Put the file there as dpcvx keys wrote it."
+        ) from None
+
+
+def _elliptic(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
+    """Return the authority's key; refuse one that dpcvx keys does not make."""
+    key = certificate.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise ModelError(
+            "'ca.crt' has no key that dpcvx keys authority makes. Make an authority by that."
+        )
+    return key
+
+
+def _clock(now: dt.datetime) -> str:
+    return f"this machine's clock says {_day(now)}; if that is wrong, set the clock"
+
+
+def _within(days: int) -> str:
+    return f"in {plural(days, 'day')}" if days else "within a day"
 
 
 def _day(when: dt.datetime) -> str:

@@ -242,7 +242,7 @@ def test_out_without_folder_is_refused_before_a_run(tmp_path, capsys, command):
 MISTAKES = {
     "coordinate none.py": "The model 'none.py' does not exist.",
     "coordinate model.py --keys empty": "The folder of keys 'empty' is a file.",
-    "coordinate model.py --keys .": "The folder of keys has no 'ca.crt'. Name the folder",
+    "coordinate model.py --keys .": "The folder of keys has no 'coordinator.key'. Name",
     "coordinate model.py --close --log mistyped.dpx": "The log 'mistyped.dpx' does not exist",
     "coordinate model.py --listen 99": "argument --listen: '99' is no address to listen at.",
     "coordinate model.py --timeout nan": "argument --timeout: 'nan' is no positive number",

@@ -95,18 +95,115 @@ def no_list(place):
     (place / "north/keys/ca.crl").write_text("revoked: none\n")
 
 
+def text_of(path, change):
+    def fault(place):
+        file = place / "north/keys" / path
+        file.write_bytes(change(file.read_bytes()))
+
+    fault.__name__ = f"text of {path}"
+    return fault
+
+
+def a_pipe(place):
+    (place / "north/keys/north.crt").unlink()
+    os.mkfifo(place / "north/keys/north.crt")
+
+
+def swapped_with_its_certificate(place):
+    key, crt = place / "north/keys/north.key", place / "north/keys/north.crt"
+    shutil.copy(key, place / "kept")
+    shutil.copy(crt, key)
+    shutil.copy(place / "kept", crt)
+
+
+def another_agent(place):
+    (place / "north/keys/north.key").rename(place / "north/keys/south.key")
+
+
+def not_signed_yet(place):
+    (place / "north/keys/north.crt").unlink()
+
+
+def no_authority(place):
+    (place / "north/keys/ca.crt").unlink()
+
+
+def a_circle_of_links(place):
+    shutil.rmtree(place / "north/keys")
+    (place / "north/keys").symlink_to("keys")
+
+
+def two_authorities(place):
+    keys.make_authority(place / "other")
+    both = (place / "authority/ca.crt").read_bytes() + (place / "other/ca.crt").read_bytes()
+    (place / "north/keys/ca.crt").write_bytes(both)
+
+
+def another_curve(place):
+    path = place / "north/keys/north.key"
+    key = keys.ec.generate_private_key(keys.ec.SECP256K1())
+    path.write_bytes(keys._private(key))
+
+
+def list_of_another_authority(place):
+    make_study(place / "other", ["north"])
+    path = revoke(place / "other/authority", place / "other/north/keys/north.crt")
+    shutil.copy(path, place / "north/keys")
+
+
+def old_list(place):
+    key, ca = keys._authority(place / "authority")
+    builder = keys.x509.CertificateRevocationListBuilder().issuer_name(ca.subject)
+    builder = builder.last_update(NOW - dt.timedelta(days=9))
+    builder = builder.next_update(NOW - dt.timedelta(days=2))
+    signed = builder.sign(key, keys.hashes.SHA256())
+    pem = signed.public_bytes(keys.serialization.Encoding.PEM)
+    (place / "north/keys/ca.crl").write_bytes(pem)
+
+
+def list_that_links_to_nothing(place):
+    (place / "north/keys/ca.crl").symlink_to("nowhere")
+
+
+def no_party(place):
+    key, ca = keys._authority(place / "authority")
+    key_of_north = keys._private_key(place / "north/keys/north.key").public_key()
+    builder = keys._builder("north", keys._name(ca.subject), key_of_north, 9, ca=False)
+    parts = [keys.x509.NameAttribute(keys.NameOID.COMMON_NAME, name) for name in ("north", "b")]
+    builder._subject_name = keys.x509.Name(parts)
+    (place / "north/keys/north.crt").write_bytes(keys._pem(builder.sign(key, keys.hashes.SHA256())))
+
+
 FAULTS = {
+    a_pipe: "'north.crt' cannot be read: it is a pipe, a socket or a device. Put a regular file",
+    swapped_with_its_certificate: "'north.key' is no key .* It holds a certificate",
+    another_agent: "no 'north.key'. It has 'south.key': compare agent =",
+    not_signed_yet: "no 'north.crt'. Have 'north.csr' signed at the authority, by: dpcvx keys sign",
+    no_authority: "no 'ca.crt'. Get it from the authority",
+    a_circle_of_links: "The folder of keys 'keys' is a link to no folder",
+    two_authorities: "'ca.crt' holds 2 certificates.* Keep the certificate of the study",
+    another_curve: "'north.key' is no key that dpcvx keys request makes",
+    list_of_another_authority: "'ca.crl' was not signed by the authority of 'ca.crt'",
+    old_list: "'ca.crl' of revoked certificates has expired on",
+    list_that_links_to_nothing: "'ca.crl' cannot be read: no such file",
+    no_party: "'north.crt' is the certificate of no single party",
+    text_of("north.crt", lambda raw: raw.replace(b"\n", b"\n ")): "OpenSSL cannot read 'north.crt'",
+    text_of("north.key", lambda raw: raw.replace(b"\n", b"")): "lines are indented or joined",
+    text_of("ca.crt", lambda raw: b" " + raw.replace(b"\n", b"\n ")): "lines are indented",
+    text_of("north.crt", lambda raw: raw[:200]): "It holds a certificate, or a part of one",
+    text_of("north.key", lambda raw: raw.decode().encode("utf-16")): "It is text in UTF-16",
+    text_of("ca.crt", lambda raw: b"0\x82" + raw[70:100]): "It is binary .*have openssl convert",
     swapped: "'north.crt' is not the certificate of the key 'north.key'",
     renamed: "'north.crt' is the certificate of 'zone 1', but 'north' is expected",
     foreign: "was not signed by the authority of 'ca.crt'",
     readable: r"mode 0644\). Run: chmod 600 north.key",
     a_folder: "'north.key' cannot be read: is a directory. It is a folder",
     dangling: "'ca.crt' cannot be read: no such file",
-    empty: "'north.crt' is no certificate, or is damaged",
+    empty: "'north.crt' is no certificate, or is damaged. It is empty",
     a_key_for_a_certificate: "'north.crt' is no certificate, or is damaged. It holds a private key",
-    locked: "'north.key' is no key without a password",
+    locked: "'north.key' is no key without a password.* It has a password: remove that by openssl",
     own_authority: "was not signed by the authority",
-    revoked: "was revoked by the authority",
+    revoked: "'north.crt' was revoked by the authority: 'ca.crl' lists it. Make a key in a new",
     no_list: "'ca.crl' is no list of revoked certificates",
 }
 
@@ -118,6 +215,30 @@ def test_keys_that_cannot_be_used_are_named(study, fault):
     with pytest.raises(dp.ModelError, match=FAULTS[fault]) as caught:
         PartyIdentity.of(study / "north/keys", "north")
     assert str(study) not in str(caught.value)
+
+
+def test_text_around_keys_and_other_line_ends_are_read(study):
+    for change in (
+        lambda raw: raw.replace(b"\n", b"\r\n"),
+        lambda raw: b"\xef\xbb\xbf" + raw,
+        lambda raw: b"Bag Attributes\n  localKeyID: 1\n" + raw.rstrip(),
+    ):
+        for file in ("north.key", "north.crt", "ca.crt"):
+            path = study / "north/keys" / file
+            written = path.read_bytes()
+            path.write_bytes(change(written))
+            PartyIdentity.of(study / "north/keys", "north")
+            path.write_bytes(written)
+
+
+def test_a_request_of_no_party_is_not_signed(study):
+    key = keys.ec.generate_private_key(keys.ec.SECP256R1())
+    nobody = keys.x509.CertificateSigningRequestBuilder().subject_name(keys.x509.Name([]))
+    request = nobody.sign(key, keys.hashes.SHA256())
+    path = study / "nobody.csr"
+    path.write_bytes(request.public_bytes(keys.serialization.Encoding.PEM))
+    with pytest.raises(dp.ModelError, match="'nobody.csr' names no party, or several"):
+        sign_request(study / "authority", path)
 
 
 def test_dates_are_compared_with_the_clock(study):
@@ -133,6 +254,7 @@ def test_dates_are_compared_with_the_clock(study):
     assert own.startswith("the certificate 'north.crt' expires on ")
     assert "in 24 days; at the authority: dpcvx keys sign FOLDER north.csr --renew" in own
     assert "dpcvx keys authority FOLDER --renew" in authority
+    assert ", within a day; " in identity.soon(NOW + dt.timedelta(days=99.5))[0]
 
 
 def test_certificates_are_renewed_and_nothing_else_is_replaced(study):

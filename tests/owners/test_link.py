@@ -307,7 +307,7 @@ def test_addresses_and_keys_that_are_none_are_refused(folders, tmp_path):
     for address in ("8443", "localhost", "localhost:https", "a:99999"):
         with pytest.raises(dp.ModelError, match="is no address to listen at"):
             dp.RemoteOwners(address, keys=folders / "coordinator" / "keys")
-    with pytest.raises(dp.ModelError, match="has no 'ca.crt'"):
+    with pytest.raises(dp.ModelError, match="has no 'coordinator.key'"):
         dp.RemoteOwners("localhost:8443", keys=tmp_path)
     assert federation.NAMES == NAMES
 
