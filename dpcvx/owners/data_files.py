@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,20 +18,35 @@ from numpy.typing import NDArray
 
 from .._words import plural
 from ..errors import FileError
-from .faults import file_words
+from .faults import file_words, read_whole
 
 Array = NDArray[np.float64]
-_MARKS = {
-    b"\xef\xbb\xbf": "UTF-8 with",
-    b"\xff\xfe": "UTF-16, with",
-    b"\xfe\xff": "UTF-16, with",
+_MARKS = {b"\xef\xbb\xbf": "UTF-8", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+# First bytes of files of other programs.
+_KINDS = {
+    b"PK\x03\x04": "an Excel workbook or another zip archive",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook",
+    b"\x1f\x8b": "compressed (gzip)",
+    b"PAR1": "a Parquet file",
+    b"\x89HDF": "an HDF5 file",
+    b"\x93NUMPY": "an array of numpy (.npy)",
+    b"SQLite": "an SQLite database",
+    b"%PDF": "a PDF document",
 }
+# Spellings of missing values, in lower case.
+_MISSING = {"na", "n/a", "null", "none", "nil", "missing", "-", "--", ".", "..", "?"}
 # Separators other than commas, which other programs write between numbers.
 _OTHERS = {";": "a semicolon", "\t": "a tab", "|": "a bar", " ": "a blank"}
 
 
-def read_npy(path: Path) -> Any:
+def read_npy(path: Path, columns: Sequence[str] = ()) -> Any:
     """Return the array in a .npy file.
+
+    Parameters
+    ----------
+    path : Path
+    columns : sequence of str
+        Names that the fields of a structured array must have; its fields are put in this order.
 
     Raises
     ------
@@ -38,13 +54,24 @@ def read_npy(path: Path) -> Any:
         If the file cannot be read, or holds no array.
     """
     try:
-        return np.load(path, allow_pickle=False)
+        values = np.load(io.BytesIO(read_whole(path)), allow_pickle=False)
     except OSError as error:
         if error.errno is None:
             raise _no_array(path) from None
         raise FileError(file_words(error, path, "read")) from None
-    except (ValueError, EOFError):
+    except (ValueError, EOFError, MemoryError):
         raise _no_array(path) from None
+    if not isinstance(values, np.ndarray):  # an archive of several arrays
+        raise _no_array(path)
+    fields = values.dtype.names
+    if fields is None or not columns:
+        return values
+    if sorted(fields) != sorted(columns):
+        raise FileError(
+            f"'{path.name}' has other fields than columns = in the policy. Write the names of its "
+            "fields there, or save the array with those."
+        )
+    return values[list(columns)]
 
 
 def read_csv(path: Path, dimensions: int, columns: Sequence[str] = ()) -> Array:
@@ -69,6 +96,10 @@ def read_csv(path: Path, dimensions: int, columns: Sequence[str] = ()) -> Array:
     if columns:
         first, _, raw = raw.partition(b"\n")
         header = _places(path, first, columns)
+    if b"\r" in raw and b"\n" not in raw.strip():
+        raise FileError(
+            f"'{path.name}' ends its lines by carriage returns alone. Save it with line feeds."
+        )
     if not any(line.partition(b"#")[0].strip() for line in raw.split(b"\n")):
         raise FileError(f"'{path.name}' holds no row of numbers. Write a line for each row.")
     try:
@@ -84,19 +115,24 @@ def read_csv(path: Path, dimensions: int, columns: Sequence[str] = ()) -> Array:
     return values.ravel() if dimensions == 1 and 1 in values.shape else values
 
 
-def read_people(path: Path, dimensions: int) -> list[str]:
-    """Return the identifiers of people in a file, one per line; an empty text is a missing one."""
+def read_people(path: Path) -> list[str]:
+    """Return the identifiers of people in a file, one per line; an empty text is a missing one.
+
+    Blanks around an identifier, and different encodings of one accented letter, make no different
+    person: two identifiers for a person would let more of its rows take part.
+    """
     raw = _bytes(path)
     try:
-        return raw.decode().splitlines()
+        lines = raw.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError:
         raise FileError(f"'{path.name}' is not text in UTF-8. Save it as that.") from None
+    return [unicodedata.normalize("NFC", line.strip()) for line in lines]
 
 
 def _bytes(path: Path) -> bytes:
     """Return a file's bytes; refuse an empty file and one that begins with a byte-order mark."""
     try:
-        raw = path.read_bytes()
+        raw = read_whole(path)
     except FileNotFoundError:
         raise FileError(
             f"The data file '{path.name}' does not exist. Move it to the path that file = in the "
@@ -107,26 +143,39 @@ def _bytes(path: Path) -> bytes:
     for mark, kind in _MARKS.items():
         if raw.startswith(mark):
             raise FileError(
-                f"'{path.name}' starts with a byte-order mark ({kind} a mark). Save it as UTF-8 "
-                "without one."
+                f"'{path.name}' starts with a byte-order mark ({kind}). Save it as UTF-8 without "
+                "one."
+            )
+    for start, kind in _KINDS.items():
+        if raw.startswith(start):
+            raise FileError(
+                f"'{path.name}' is {kind}, and its name ends in .csv. Save it as text: a line for "
+                "each row."
             )
     if not raw.strip():
-        raise FileError(f"'{path.name}' is empty. Write a line of numbers for each row.")
+        raise FileError(f"'{path.name}' is empty. Write a line for each row.")
     return raw
 
 
 def _places(path: Path, first: bytes, columns: Sequence[str]) -> list[int]:
     """Return each file column's position in `columns`; refuse another header line `first`."""
     try:
-        names = [name.strip() for name in next(csv.reader([first.decode().strip()]), [])]
+        line = unicodedata.normalize("NFC", first.decode().strip())
+        names = [name.strip() for name in next(csv.reader([line]), [])]
     except (UnicodeDecodeError, csv.Error):
-        names = []
+        line, names = "", []
+    columns = [unicodedata.normalize("NFC", name) for name in columns]
     missing = [name for name in columns if name not in names]
     where = f"'{path.name}', line 1"
+    mark = next((mark for mark in ";\t|" if mark in line), "")
+    if missing and mark and len(names) == 1:
+        raise FileError(f"{where}: names separated by {_OTHERS[mark]}. Separate columns by commas.")
     if missing:
+        near = missing[0].casefold() in [name.casefold() for name in names]
         raise FileError(
-            f"{where}: no column is called '{missing[0]}'. With columns = in the policy the first "
-            "line is a header that has each of these names once."
+            f"{where}: no column is called '{missing[0]}'"
+            f"{', but one differs from it in capital letters alone' if near else ''}. With columns "
+            "= in the policy the first line is a header that has each of these names once."
         )
     if sorted(names) != sorted(columns):
         raise FileError(
@@ -134,7 +183,7 @@ def _places(path: Path, first: bytes, columns: Sequence[str]) -> list[int]:
             f"has {len(columns)}. Remove the other columns from the file, or name them in columns "
             "=."
         )
-    return [list(columns).index(name) for name in names]
+    return [columns.index(name) for name in names]
 
 
 def _first_fault(path: Path, raw: bytes, width: int, headed: bool) -> FileError:
@@ -170,6 +219,8 @@ def _fault(cell: str, line: str, first: bool) -> str:
     """Return the fault of a cell of a line as text, without contents; empty for a number."""
     if not cell:
         return "a missing cell. Fill in a number, or leave out the row"
+    if cell.lower() in _MISSING:
+        return "a missing value. Fill in a number, or leave out the row"
     if cell[0] in "\"'" or cell[-1] in "\"'":
         return "quotes. Write numbers without them"
     if _is_number(cell):
@@ -180,7 +231,8 @@ def _fault(cell: str, line: str, first: bool) -> str:
     for mark, name in _OTHERS.items():
         parts = [part for part in cell.split(mark) if part]
         if len(parts) > 1 and any(map(_is_number, parts)):
-            return f"numbers separated by {name}. Separate them by commas"
+            points = ", and write decimal points" if mark == ";" and "," in line else ""
+            return f"numbers separated by {name}. Separate them by commas{points}"
     if "," not in line and any(mark in line.strip() for mark in ";\t|"):
         return "texts separated by something else than a comma. Separate columns by commas"
     if first and not any(map(_is_number, line.split(","))):
@@ -196,7 +248,7 @@ def _is_number(text: str) -> bool:
         float(text)
     except ValueError:
         return False
-    return True
+    return text.isascii()  # Python reads digits of other scripts, and numpy does not
 
 
 def _no_array(path: Path) -> FileError:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .._arguments import PATH, check_argument, finite, is_int, one_of, show
+from .._words import plural
 from ..errors import DpcvxError, FileError, ModelError
 from ..model.adjacency import ByPerson, Rows, Within
 from ..model.private import Private, specs_of
@@ -28,7 +29,7 @@ from ..model.spec import PrivateSpec
 from ..plan.terms import Terms
 from . import wire
 from .data_files import read_csv, read_npy, read_people
-from .faults import file_words
+from .faults import file_words, read_whole
 from .keys import fingerprint_in
 
 # Methods that an owner accepts unless its policy names others.
@@ -127,9 +128,30 @@ _EXAMPLES = {
 _IN_TOML = (
     (r"dp\.Within\(radius=(.*?)\)(?= must)", r"within = \1"),
     (r"dp\.(?:Within|Rows)\((\w+)=(.*?)\)(?= must)", r"\1 = \2"),
-    (r"dp\.Within\(0\.01\)", "within = 0.01"),
     (r"dp\.Rows\(1\.0\)", "rows = { max_norm = 1.0 }"),
     (r"bounds=\(0, 1\)", "bounds = [0, 1]"),
+    (r"dp\.(?:Within|Rows|Private)\((\w+)=([^()]*)\)(?= (?:is|must))", r"\1 = \2"),
+    (r"dp\.Within\(([\d.]+), norm=(\w+)\)", r"within = \1 and norm = \2"),
+    (r"dp\.Within\(([\d.]+)\)", r"within = \1"),
+    (r"dp\.Rows\(1\.0, max_rows_per_person=3\)", "max_rows_per_person = 3"),
+    (r"\bnorm='entry' \(one entry\), 1, 2 or 'inf'", "norm = 'entry' (one entry), 1, 2 or 'inf'"),
+    (r"\b(norm|columns)=(?=[\[\d])", r"\1 = "),
+    (r"\b(\w+)=True\b", r"\1 = true"),
+    (r"\bTrue or False\b", "true or false"),
+)
+# A function of a module, as `file =` names it; other texts are paths.
+_FUNCTION = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*)")
+# Beginnings of paths that a shell would replace, and that a policy takes as they are.
+_SHELL = re.compile(r"~|\$\w+|\$\{|%\w+%")
+# Characters in the line of a fault in TOML, and the fix.
+_IN_LINE = (
+    ("[\u2018-\u201f\u00ab\u00bb]", "The line has typographic quotes: write straight ones"),
+    ("[\u00a0\u2007\u202f\u200b]", "The line has a blank that does not break: write a usual one"),
+    (r"=\s*(True|False)\b", "Write true and false in small letters"),
+    (r"=\s*[-+]?\.\d", "Write a number with a digit before the point, such as 0.5"),
+    (r"=\s*\d+,\d", "Write a number with a decimal point, such as 0.5"),
+    (r'"[^"]*\\', "Write a path with \\ in single quotes, or with / in place of it"),
+    (r"=\s*[^\W\d]\w*\s*$", "Write texts in quotes"),
 )
 
 
@@ -143,8 +165,10 @@ def read_policy(path: str | Path) -> Policy:
     """
     check_argument("dp.Owner", "policy", path, PATH)
     file = Path(path)
+    text = ""
     try:
-        said = tomllib.loads(file.read_bytes().decode("utf-8-sig"))
+        text = read_whole(file).decode("utf-8-sig")
+        said = tomllib.loads(text)
     except FileNotFoundError:
         raise ModelError(
             f"The policy '{file.name}' does not exist. Name the file that has agent =, ledger = "
@@ -152,10 +176,14 @@ def read_policy(path: str | Path) -> Policy:
         ) from None
     except OSError as error:
         raise ModelError(f"The policy {file_words(error, file, 'read')}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except UnicodeDecodeError:
         raise ModelError(
-            f"The policy '{file.name}' is not in TOML: {_begun_small(error)}. Write lines such as "
-            'agent = "north"; docs/reference/owner_toml.md has every key.'
+            f"The policy '{file.name}' is not text in UTF-8. Save it as that."
+        ) from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ModelError(
+            f"The policy '{file.name}' is not in TOML: {_in_words(error, text)}. "
+            'docs/reference/owner_toml.md has every key, in lines such as agent = "north".'
         ) from None
     return _File(file).policy(said)
 
@@ -172,12 +200,15 @@ class _File:
         self._known(budget, _BUDGET, "budget.")
         self._known(accept, _ACCEPT, "accept.")
         agent = self._text(said, "agent")
+        if agent != agent.strip():
+            raise self._wrong("agent", "has blanks at its ends. Write the name without them")
         methods = accept.get("methods", list(METHODS))
-        if not isinstance(methods, list) or not all(one_of(name, *METHODS) for name in methods):
+        accepted = isinstance(methods, list) and all(one_of(name, *METHODS) for name in methods)
+        if not accepted or not methods:
             raise self._wrong(
                 "accept.methods",
-                'is no list of methods. Write a list such as ["ADMM"], of methods among '
-                f"{', '.join(METHODS)}",
+                f"{'is no list of methods' if methods else 'is empty, which refuses every run'}. "
+                f'Write a list such as ["ADMM"], of methods among {", ".join(METHODS)}',
             )
         epsilon, delta = (self._number(budget, key, "budget.") for key in ("epsilon", "delta"))
         if epsilon == 0:
@@ -196,7 +227,7 @@ class _File:
         model = accept.get("model")
         return Policy(
             agent=agent,
-            ledger=self._folder / self._text(said, "ledger"),
+            ledger=self._path(said, "ledger"),
             epsilon=epsilon,
             delta=delta,
             data={name: self._held(name, data[name], agent) for name in data},
@@ -208,15 +239,21 @@ class _File:
             else self._count(accept, "max_colluders", 1, 1),
             ask=self._flag(accept, "ask", True),
             reply_after=self._number(accept, "reply_after", "accept.", 0.0),
-            keys=self._folder / self._text(said, "keys") if "keys" in said else None,
+            keys=self._path(said, "keys") if "keys" in said else None,
             coordinator=self._fingerprint(said),
-            program="" if model is None else self._program(self._text(accept, "model"), agent),
+            program=""
+            if model is None
+            else self._program(self._path(accept, "model", "accept."), agent),
         )
 
     def _held(self, name: str, said: object, agent: str) -> Held:
         where = f'data."{name}"'
         if not isinstance(said, Mapping):
-            raise self._wrong(where, "is a table")
+            raise self._wrong(
+                where,
+                'is no table. Write a line [data."NAME"] above its keys, with the name of the '
+                "private object in the model",
+            )
         self._known(said, _DATA, f"{where}.")
         shape = said.get("shape", [])
         if not isinstance(shape, list) or not all(is_int(n, 1) for n in shape):
@@ -243,8 +280,9 @@ class _File:
             (spec,) = specs_of([private], agent)
         except (DpcvxError, TypeError, ValueError) as error:
             raise self._wrong(where, f"is not a declaration of data. {_in_toml(error)}") from None
-        read = partial(read_csv, columns=spec.columns)
-        source = self._source(self._text(said, "file", f"{where}."), len(spec.shape), read)
+        csv = partial(read_csv, dimensions=len(spec.shape), columns=spec.columns)
+        npy = partial(read_npy, columns=spec.columns)
+        source = self._source(said, "file", f"{where}.", csv, npy)
         limited = isinstance(adjacency, Rows) and adjacency.row_limit is not None
         if limited and "people" not in said:
             raise self._wrong(
@@ -259,8 +297,8 @@ class _File:
                 "1.0, max_rows_per_person = 3 }, or drop people",
             )
         if "people" in said:
-            people = self._source(self._text(said, "people", f"{where}."), 1, read_people)
-            source = partial(_by_person, source, people)
+            people = self._source(said, "people", f"{where}.", read_people, read_npy)
+            source = partial(_by_person, source, people, Path(self._text(said, "people")).name)
         return Held(spec, Sealed(source))
 
     def _rows(self, rows: object, where: str) -> Mapping[str, Any]:
@@ -275,23 +313,39 @@ class _File:
 
     def _source(
         self,
-        said: str,
-        dimensions: int,
-        from_csv: Callable[[Path, int], Any],
+        said: Mapping[str, Any],
+        key: str,
+        where: str,
+        from_csv: Callable[[Path], Any],
+        from_npy: Callable[[Path], Any],
     ) -> Callable[[], Any]:
-        """Return a function that fetches values from the file or function that `said` names."""
-        module, colon, function = said.partition(":")
-        if colon and not (self._folder / said).exists():
-            return partial(_called, self._folder, module, function)
-        path = self._folder / said
-        if path.suffix == ".npy":
-            return partial(read_npy, path)
-        if path.suffix == ".csv":
-            return partial(from_csv, path, dimensions)
+        """Return a function that fetches values from the file or function that a key names."""
+        written = self._text(said, key, where)
+        named = _FUNCTION.fullmatch(written)
+        if named and not (self._folder / written).exists():
+            return partial(_called, self._folder, named[1], named[2], key)
+        path = self._path(said, key, where)
+        read = {".npy": from_npy, ".csv": from_csv}.get(path.suffix.lower())
+        if read is not None:
+            return partial(read, path)
         raise ModelError(
             f"The policy '{self._name}' names the data file '{path.name}', and files of data end "
-            'in .csv or .npy. For others write file = "module:function".'
+            f'in .csv or .npy. For others write {key} = "module:function".'
         )
+
+    def _path(self, said: Mapping[str, Any], key: str, where: str = "") -> Path:
+        """Return a path, relative to the policy's folder; refuse what only a shell would read."""
+        written = self._text(said, key, where)
+        if not written.isprintable():
+            raise self._wrong(f"{where}{key}", "has a character that no path has. Write it anew")
+        path = self._folder / written
+        if _SHELL.match(written) and not path.exists():
+            raise self._wrong(
+                f"{where}{key}",
+                f"begins with '{_SHELL.match(written)[0]}', which only a shell replaces. Write "  # pyright: ignore[reportOptionalSubscript]
+                "the path in full, or relative to the policy's folder",
+            )
+        return path
 
     def _fingerprint(self, said: Mapping[str, Any]) -> str:
         """Return the coordinator's fingerprint as ``sha256:...``; empty if it is omitted."""
@@ -306,16 +360,16 @@ class _File:
             )
         return fingerprint
 
-    def _program(self, said: str, agent: str) -> str:
+    def _program(self, path: Path, agent: str) -> str:
         """Return the digest of this agent's program in the owner's own model file."""
-        plan = model_plan(self._folder / said)
+        plan = model_plan(path)
         for local in plan.program.agents:
             if local.name == agent:
                 return wire.digest(wire.portable(local))
         names = ", ".join(f"'{local.name}'" for local in plan.program.agents)
         raise ModelError(
-            f"The model '{said}' has no agent '{agent}'; its agents are {names}. Correct agent = "
-            "or model = in the policy."
+            f"The model '{path.name}' has no agent '{agent}'; its agents are {names}. Correct "
+            "agent = or model = in the policy."
         )
 
     def _wrong(self, key: str, what: str) -> ModelError:
@@ -330,6 +384,10 @@ class _File:
         if unknown and not where and table:
             raise self._wrong(
                 unknown[0], f"belongs below a line [{table}]. Write that line above it"
+            )
+        if unknown and where and unknown[0] in _KEYS - keys:
+            raise self._wrong(
+                f"{where}{unknown[0]}", "stands below a line in brackets. Write it above the first"
             )
         if unknown:
             raise self._wrong(
@@ -449,9 +507,16 @@ def _near(name: str, names: Sequence[str]) -> str:
     return f"{f'Write {near[0]}. ' if near else ''}The keys are {', '.join(names)}"
 
 
-def _begun_small(error: Exception) -> str:
+def _in_words(error: Exception, policy: str) -> str:
+    """Return an error in TOML as text, with a fix if the line of the fault shows one."""
+    if isinstance(error, RecursionError):
+        return "its lists are nested too deeply"
     text = str(error)
-    return f"{text[:1].lower()}{text[1:]}"
+    number = re.search(r"line (\d+)", text)
+    lines = policy.split("\n")
+    line = lines[min(int(number[1]), len(lines)) - 1] if number else ""
+    fix = next((fix for pattern, fix in _IN_LINE if re.search(pattern, line)), "")
+    return f"{text[:1].lower()}{text[1:]}{f'. {fix}' if fix else ''}"
 
 
 def _in_toml(error: Exception) -> str:
@@ -462,29 +527,63 @@ def _in_toml(error: Exception) -> str:
     return text
 
 
-def _by_person(values: Callable[[], Any], people: Callable[[], Any]) -> ByPerson:
-    return ByPerson(values(), people())
+def _by_person(values: Callable[[], Any], people: Callable[[], Any], file: str) -> ByPerson:
+    rows, identifiers = values(), people()
+    many, named = _count(rows), _count(identifiers)
+    if None not in (many, named) and many != named:
+        raise FileError(
+            f"'{file}' has {plural(named or 0, 'identifier')}, and the data have "
+            f"{plural(many or 0, 'row')}. Write one identifier for each row, without a header."
+        )
+    return ByPerson(rows, identifiers)
 
 
-def _called(folder: Path, module: str, function: str) -> Any:
-    with beside(folder):
-        try:
-            imported = importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name != module:
-                raise
-            raise FileError(
-                f"There is no module '{module}'. Put '{module}.py' beside the policy, or correct "
-                "file = in it."
-            ) from None
-        call = getattr(imported, function, None)
+def _count(values: Any) -> int | None:
+    """Return the number of rows of an array or list; None for other objects."""
+    if isinstance(values, list):
+        return len(values)
+    shape = getattr(values, "shape", ())
+    return shape[0] if shape else None
+
+
+def _called(folder: Path, module: str, function: str, key: str) -> Any:
+    """Return what a function of a module returns; `key` is the policy's key that names it."""
+    call = _function(folder, module, function, key)
+    try:
+        with beside(folder):
+            return call()
+    except SystemExit:
+        pass
+    raise FileError(
+        f"The function '{module}:{function}' ended Python by sys.exit. Return an array from it."
+    )
+
+
+def _function(folder: Path, module: str, function: str, key: str) -> Callable[[], Any]:
+    fault, call = "", None
+    try:
+        with beside(folder):
+            call = getattr(importlib.import_module(module), function, None)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        fault = (
+            f"There is no module '{error.name}'. Put '{error.name}.py' beside the policy, or "
+            f"correct {key} = in it."
+        )
+    except SyntaxError as error:
+        where = f"line {error.lineno} of '{Path(error.filename or module).name}'"
+        fault = f"The module '{module}' is not valid Python: look at {where}."
+    except SystemExit:
+        fault = f"The module '{module}' ended Python by sys.exit. Remove that from it."
+    if fault:
+        raise FileError(fault)
     if not callable(call):
         raise FileError(
             f"The module '{module}' has no function '{function}'. Define it there, or correct "
-            "file = in the policy."
+            f"{key} = in the policy."
         )
-    with beside(folder):
-        return call()
+    return call
 
 
 @contextmanager

@@ -1,5 +1,7 @@
 """Files of data: what is read, and where a fault is, without what is there."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,19 @@ CASES = {
     "zero": (b"1,2\n3,\0\n", "line 2: a zero byte"),
     "nothing": (b"", "is empty"),
     "blank lines": (b"\n \n", "is empty"),
+    "old line ends": (b"1,2\r7312.5,4\r", "ends its lines by carriage returns alone"),
+    "other digits": ("1,\u0662\n".encode(), "line 1, column 2: no number"),
+    "wide digits": ("1,2\n3,\uff17\n".encode(), "line 2, column 2: no number"),
+    "decimal commas": (
+        b"1,5;7312,5\n",
+        "Separate them by commas, and write decimal points",
+    ),
+    "NA": (b"1,2\n7312.5,NA\n", "line 2, column 2: a missing value. Fill in a number"),
+    "dash": (b"1,2\n-,7312.5\n", "line 2, column 1: a missing value"),
+    "workbook": (b"PK\x03\x047312.5", "is an Excel workbook or another zip archive, and its name"),
+    "gzip": (b"\x1f\x8b\x08\x007312.5", r"is compressed \(gzip\), and its name ends in .csv"),
+    "parquet": (b"PAR1\x15\x04\x15", "is a Parquet file"),
+    "numpy": (b"\x93NUMPY\x01\x00v\x00", r"is an array of numpy \(\.npy\), and its name"),
     "comment": (b"# only\n", "holds no row"),
 }
 
@@ -71,17 +86,66 @@ def test_columns_come_by_their_names(tmp_path):
         read_csv(path, 2, ["age", "bp"])
 
 
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("age;bp", "line 1: names separated by a semicolon. Separate columns by commas"),
+        ("age\tbp", "line 1: names separated by a tab"),
+        ("Age,bp", "called 'age', but one differs from it in capital letters alone"),
+        ("age,age", "no column is called 'bp'"),
+        ("", "no column is called 'age'"),
+    ],
+)
+def test_a_header_of_another_kind_is_named(tmp_path, header, said):
+    path = tmp_path / "d.csv"
+    path.write_text(f"{header}\n1,7312.5\n")
+    with pytest.raises(FileError, match=said) as caught:
+        read_csv(path, 2, ["age", "bp"])
+    assert SECRET not in str(caught.value)
+
+
+def test_accents_of_both_encodings_are_one_name(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text("a\u0308,b\n1,2\n3,4\n")  # as macOS writes it
+    assert read_csv(path, 2, ["b", "\u00e4"]).tolist() == [[2, 1], [4, 3]]
+
+
+def test_fields_of_an_array_come_by_their_names(tmp_path):
+    path = tmp_path / "d.npy"
+    np.save(path, np.array([(1.0, 2.0)], [("age", float), ("bp", float)]))
+    assert read_npy(path, ["bp", "age"]).tolist() == [(2.0, 1.0)]
+    with pytest.raises(FileError, match=r"'d\.npy' has other fields than columns ="):
+        read_npy(path, ["age", "weight"])
+
+
+def test_one_person_has_one_identifier(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("a\u0308\n\u00e4 \n \u00e4\r\nb\u2028c\n")
+    assert read_people(path) == ["\u00e4", "\u00e4", "\u00e4", "b\u2028c"]
+    path.write_text("a\n\nb")
+    assert read_people(path) == ["a", "", "b"]
+
+
+@pytest.mark.parametrize("read", [lambda path: read_csv(path, 1), read_people, read_npy])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, read):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileError, match="'pipe' cannot be read: it is a pipe"):
+        read(tmp_path / "pipe")
+
+
 def test_files_that_cannot_be_opened_are_named(tmp_path):
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(FileError, match=r"The data file 'none\.csv' does not exist"):
         read_csv(tmp_path / "none.csv", 2)
-    for read in (read_people, read_csv):
+    for read in (read_people, lambda path: read_csv(path, 2)):
         with pytest.raises(FileError, match=r"'folder\.csv' cannot be read: is a directory"):
-            read(tmp_path / "folder.csv", 2)
+            read(tmp_path / "folder.csv")
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
     (tmp_path / "text.npy").write_text("1,2\n")
     (tmp_path / "empty.npy").touch()
-    for name in ("objects", "text", "empty"):
+    with open(tmp_path / "several.npy", "wb") as file:
+        np.savez(file, a=np.ones(2))
+    for name in ("objects", "text", "empty", "several"):
         with pytest.raises(FileError, match=f"'{name}.npy' holds no array"):
             read_npy(tmp_path / f"{name}.npy")
     with pytest.raises(FileError, match=r"'none\.npy' cannot be read: no such file"):

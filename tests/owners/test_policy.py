@@ -1,5 +1,6 @@
 """Policies in files: what they may say, and what they must."""
 
+import os
 import sys
 from types import SimpleNamespace
 
@@ -85,6 +86,15 @@ def test_identifiers_are_read_next_to_the_data(place, tmp_path, monkeypatch):
         assert "one person (at most 2 rows" in dp.Owner(tmp_path / "owner.toml").check()
 
 
+def test_another_number_of_identifiers_names_the_file(place, tmp_path):
+    np.save(tmp_path / "X.npy", np.ones((4, 2)))
+    (tmp_path / "people.csv").write_text("id\nAnn\nAnn\nBob\nBob\n")
+    place(GOOD + PEOPLE + 'people = "people.csv"\n')
+    said = r"'people\.csv' has 5 identifiers, and the data have 4 rows\. Write one .* header"
+    with pytest.raises(dp.DataError, match=said):
+        dp.Owner(tmp_path / "owner.toml").check()
+
+
 def test_people_without_identifiers_are_refused(place, tmp_path):
     np.save(tmp_path / "X.npy", np.ones((4, 2)))
     (tmp_path / "people.csv").write_text("Ann Qz\n\nAnn Qz\nBob Qz\n")
@@ -154,11 +164,61 @@ def test_vectors_are_columns_or_rows(place, tmp_path, shape, given):
         (lambda t: t + DATA.replace(".csv", ".xls"), "end in .csv or .npy"),
         (lambda t: t + DATA.replace("[2, 3]", "[0]"), "list of whole numbers from 1"),
         (lambda t: t + "]", "is not in TOML"),
+        (lambda t: t.replace('"north"', '"north "'), "agent has blanks at its ends"),
+        (
+            lambda t: t.replace('"north"', "\u201cnorth\u201d"),
+            "has typographic quotes: write",
+        ),
+        (lambda t: t.replace("agent = ", "agent =\u00a0"), "has a blank that does not break"),
+        (lambda t: t.replace('"north"', "north"), "Write texts in quotes"),
+        (lambda t: t.replace("1.0", ".5"), "with a digit before the point, such as 0.5"),
+        (lambda t: t.replace("1.0", "1,0"), "with a decimal point, such as 0.5"),
+        (lambda t: t + "[accept]\nask = False\n", "Write true and false in small letters"),
+        (lambda t: t.replace("spent", "C:\\data\\spent"), "in single quotes, or with / in place"),
+        (lambda t: t + f"x = {'[' * 5000}{']' * 5000}\n", "its lists are nested too deeply"),
+        (lambda t: t + "[accept]\nmethods = []\n", "is empty, which refuses every run"),
+        (lambda t: t.replace('"spent', '"~/spent'), "ledger begins with '~', which only a shell"),
+        (lambda t: f'keys = "$HOME/k"\n{t}', r"keys begins with '\$HOME', which only a shell"),
+        (lambda t: t + DATA.replace("load.csv", "%DATA%/l.csv"), "file begins with '%DATA%'"),
+        (lambda t: t + DATA.replace("load.csv", "a\\u0000.csv"), "file has a character that no"),
+        (lambda t: t + DATA + 'keys = "keys"\n', "keys stands below a line in brackets"),
+        (lambda t: t + DATA.replace('."load"', ""), r'no table. Write a line \[data\."NAME"\]'),
+        (
+            lambda t: t + DATA + "norm = 3\n",
+            "norm = 3 is unknown: .* Write norm = 'entry'",
+        ),
+        (lambda t: t + DATA + 'nonneg = "yes"\n', "nonneg = 'yes' must be true or false"),
+        (
+            lambda t: t + DATA + "simplex = true\n",
+            r"simplex = true .* as in within = 0\.02 and norm = 1\.$",
+        ),
+        (lambda t: t + DATA + "boolean = true\n", r"boolean = true .* Write within = 1\.$"),
     ],
 )
 def test_what_no_policy_says_is_refused_by_name(place, change, said):
     with pytest.raises(dp.ModelError, match=said):
         read_policy(place(change(GOOD)))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_a_policy_in_another_encoding_is_refused(tmp_path, encoding):
+    path = tmp_path / "owner.toml"
+    path.write_bytes(GOOD.replace("north", "n\u00f6rth").encode(encoding))
+    with pytest.raises(dp.ModelError, match=r"'owner\.toml' is not text in UTF-8"):
+        read_policy(path)
+
+
+def test_a_policy_of_another_system_is_read(tmp_path):
+    path = tmp_path / "owner.toml"
+    for text in (GOOD.replace("\n", "\r\n"), "\ufeff" + GOOD, GOOD.replace(" = ", "\t=\t")):
+        path.write_bytes(text.encode())
+        assert read_policy(path).agent == "north"
+
+
+def test_a_pipe_is_no_policy(tmp_path):
+    os.mkfifo(tmp_path / "owner.toml")
+    with pytest.raises(dp.ModelError, match=r"'owner\.toml' cannot be read: it is a pipe"):
+        read_policy(tmp_path / "owner.toml")
 
 
 def test_a_file_that_is_missing_is_named(tmp_path):
@@ -219,9 +279,18 @@ def test_columns_of_a_model_that_are_other_ones_are_refused(tmp_path, named):
 
 def test_a_function_of_data_that_does_not_exist_is_named(place, tmp_path):
     (tmp_path / "loads_of_east.py").write_text("def load():\n    return [[0.0] * 3] * 2\n")
+    (tmp_path / "loads_ending.py").write_text("def load():\n    raise SystemExit(3)\n")
+    (tmp_path / "loads_ended.py").write_text("raise SystemExit(3)\n")
+    (tmp_path / "loads_broken.py").write_text("def load(:\n")
     for written, said in (
         ("loads_of_none:load", "no module 'loads_of_none'. Put 'loads_of_none.py' beside"),
         ("loads_of_east:laod", "module 'loads_of_east' has no function 'laod'"),
+        ("loads_of_none.of:load", "no module 'loads_of_none'. Put 'loads_of_none.py' beside"),
+        ("loads_ending:load", "function 'loads_ending:load' ended Python by sys.exit. Return"),
+        ("loads_ended:load", "module 'loads_ended' ended Python by sys.exit. Remove"),
+        ("loads_broken:load", "is not valid Python: look at line 1 of 'loads_broken.py'"),
+        ("C:/data/load.csv", "data file 'load.csv' does not exist"),
+        ("load.CSV", "data file 'load.CSV' does not exist"),
     ):
         path = place(GOOD + DATA.replace("load.csv", written))
         with pytest.raises(dp.DataError, match=said):
