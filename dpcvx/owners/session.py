@@ -167,13 +167,15 @@ class Session:
     def reply(self, frame: bytes) -> bytes:
         """Return the answer to an encoded message, at a time that the policy's `reply_after` sets.
 
-        The answer to the end of a run does not depend on data, and is sent at once.
+        The answer to an end of the run, regular or by a refusal of the coordinator, does not
+        depend on data, and is sent at once.
         """
         called = time.monotonic()
         self._arrived = 0.0 if self._audit is None else self._audit.now()
         answer = self.handle(frame)
         step = self.policy.reply_after
-        if step > 0 and not self._told:
+        ended = self._told or (self.refusal is not None and self.refusal.code == "ended")
+        if step > 0 and not ended:
             steps = (time.monotonic() - called) // step + 1
             time.sleep(max(called + steps * step - time.monotonic(), 0.0))
             if self._audit is not None:

@@ -112,6 +112,10 @@ def rehearsed(folder):
             made.expect(made.start(blocks[1]), 0)
         elif title == "A renewal":
             made.expect(made.start(blocks[0]), 0, "the certificate of 'west'", "valid until")
+        elif title == "A revocation":
+            quoted = re.search(r"prints `keys: (.+revoked.+)` and ends", PAGE.read_text())[1]
+            made.expect(made.start(blocks[0]), 1, re.escape(quoted))
+            made.expect(made.start(blocks[1]), 0, "the certificate of 'west'", "valid until")
         elif title == "An early end":
             first, north, south, west = made.at_once(blocks[0])
             deadline = time.monotonic() + _LIMIT

@@ -297,6 +297,14 @@ def test_that_the_run_is_over_is_answered_at_once(begun):
     assert time.monotonic() - began < 15.0
 
 
+def test_a_refusal_of_the_coordinator_is_answered_at_once(begun):
+    _, policy, _ = begun
+    slow = Session(replace(policy, reply_after=30.0), seed=1)
+    began = time.monotonic()
+    assert wire.decode(slow.reply(wire.encode(Refusal("away")))).code == "ended" and slow.over
+    assert time.monotonic() - began < 15.0
+
+
 def test_logs_hold_who_has_heard(tmp_path):
     path = tmp_path / "run.dpx"
     plan = planned()
