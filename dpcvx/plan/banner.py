@@ -92,7 +92,7 @@ def derivation(plan: Terms) -> str:
 
 
 def _pointers(plan: Terms, guarantee: Guarantee) -> list[str]:
-    """Return lines on the number of assumptions, the derivation, and unread data."""
+    """Return the last lines: number of assumptions, derivation, and that no data were read."""
     if not plan.noisy:
         return []
     hold = plural(len(guarantee.assumptions), "assumption")
@@ -237,16 +237,13 @@ def _sensitivity_rows(plan: Terms) -> list[str]:
 
 
 def _bounded(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
-    """Return a text on bounds of private objects' influence, and the release's sensitivity."""
+    """Return a text on an agent's sensitivities: of its gradient, and of its one-time release."""
     if agent.sensitivity is None:
         return "no private data"
     entry = entries[agent.name]
     said = [] if agent.program.as_written else [figures(agent.sensitivity)]
     if agent.publication is not None:
-        said.append(
-            f"sensitivity of what is released: {at_most(agent.publication.sensitivity)} in "
-            f"l{entry.norm}, in units of the noise scales"
-        )
+        said.append(agent.publication.moved(entry.norm))
     term = None if agent.noise is None else agent.noise.linear
     if term is not None:
         gradient = term.sensitivity / term.scale
