@@ -34,7 +34,7 @@ from .request import AgentRequest
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AgentPlan:
-    """Everything that a plan fixes for one agent; public. Satisfies `sensitivity.known.Facts`."""
+    """Everything that a plan fixes for one agent; public. Implements the protocol `Facts`."""
 
     program: LocalProgram  # the agent's objective, set and initial point as plain arrays
     needs: Requirements  # method's requirements: permitted queries and user's claims
@@ -73,21 +73,21 @@ class AgentPlan:
 
     @property
     def claimed(self) -> float | None:
-        """User's claim of the sensitivity of the agent's answers, in place of a derived one."""
+        """User-supplied sensitivity of the agent's answers, used without proof; None if derived."""
         return self.needs.sensitivity
 
     def projector(self) -> Projector:
-        """Return a new projector onto the agent's constraint set; it reuses its last results."""
+        """Return a new projector onto the agent's feasible set; it starts from its last result."""
         # It shares no memory with the program's projectors, which serve public computations.
         return Projector(self.program.constraints, self.name)
 
     def proximal(self) -> Projector:
-        """Return a new projector that also has the objective's terms for proximal steps."""
+        """Return a new projector that also minimizes the objective's terms for proximal steps."""
         return Projector(self.program.constraints, self.name, self.program.rest)
 
     @property
     def kind(self) -> Hashable:
-        """Key that is equal for agents that differ in names, data and shared slots only."""
+        """Key that is equal for agents that differ only in names, data and shared positions."""
         sensitivity = self.sensitivity
         parts = (
             None if sensitivity is None else sensitivity.bounds,
@@ -162,7 +162,7 @@ def sensitivities(program: Program, *, every: bool = True) -> dict[str, Sensitiv
     program : Program
         Compiled program.
     every : bool
-        Derive all sensitivities, and not only the sensitivities of clipped records.
+        Whether to derive all sensitivities; if False, only the ones of clipped records.
 
     Raises
     ------
@@ -275,7 +275,7 @@ def _released(agent: AgentPlan, request: AgentRequest) -> AgentPlan:
 
 
 def with_releases(model: WrittenModel, agents: Agents) -> WrittenModel:
-    """Return the model with the statistics that agents release and their noise's distribution.
+    """Return the model with the statistics that agents release, and the law of their noise.
 
     Parameters
     ----------
@@ -299,7 +299,7 @@ def with_releases(model: WrittenModel, agents: Agents) -> WrittenModel:
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """A problem compiled to plain arrays, with the sensitivities of its gradients."""
+    """A problem that was compiled to plain arrays, with the sensitivities of its gradients."""
 
     problem: Declaration
     program: Program

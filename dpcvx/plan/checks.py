@@ -86,7 +86,7 @@ def check_request(request: Request) -> None:
 
 
 def check_once(release: str, needs: Requirements) -> None:
-    """Refuse a method whose queries have no use if data are released once, before round 1."""
+    """Refuse a method with queries that cannot be used if data are released once."""
     idle = next((query.once for query in needs.queries if query.once), "")
     if release == "once" and idle:
         raise ModelError(idle)
@@ -266,7 +266,10 @@ def check_affine(
 
 
 def _for_other_losses(algorithm: Algorithm[Any, Any], agent: AgentPlan, squares: bool) -> str:
-    """Return the fix if exact steps fail; `squares`: releasing second moments once works."""
+    """Return the fix if exact steps are refused, as text for the error.
+
+    `squares` tells whether second moments of the records could be released once.
+    """
     if algorithm.requirements.secret is not None:
         if squares:
             return "Second moments of its records can be summed: write sums='moments' as well."
@@ -295,7 +298,7 @@ def check_decay(asked: Noises, algorithm: Algorithm[Any, Any]) -> None:
 
 
 def check_long(rounds: int, weights: int) -> None:
-    """Refuse more releases of different noise, `weights` per round, than can be accounted for."""
+    """Refuse too many releases whose noise differs; `weights` has one factor per release."""
     if rounds * weights > _LISTED:
         raise PrivacyError(
             f"rounds={rounds} is too many for noise that differs from release to release, as with "

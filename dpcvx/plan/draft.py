@@ -51,7 +51,7 @@ R = TypeVar("R", bound=Request)
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A plan under construction; each phase returns a draft with more fields set."""
+    """Unfinished plan; each phase of planning returns a draft with more fields set."""
 
     problem: Declaration
     request: Request  # request without omitted arguments
@@ -80,7 +80,7 @@ class Draft:
 
     @property
     def steps_first(self) -> bool:
-        """Return whether the method's steps must be chosen first, as the noise scale needs them."""
+        """Return whether step sizes must be chosen before the noise, whose scale needs them."""
         return self.request.observer != "everyone" or len(self.needs.weights) > 1
 
     @property
@@ -188,7 +188,7 @@ def checked(problem: Declaration, request: R) -> R:
 
 
 def declared_draft(problem: Declaration, request: Request, earlier: Compiled | None) -> Draft:
-    """Return the draft with requested and derived properties of every agent, before noise.
+    """Return the draft with requested mechanisms and derived sensitivities, without noise.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def _compiled(
 
 
 def before_noise(draft: Draft) -> Draft:
-    """Return the draft with everything that determines the noise scale besides the multiplier.
+    """Return the draft with everything that, with the multiplier, determines the noise scale.
 
     Parameters
     ----------

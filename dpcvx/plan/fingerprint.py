@@ -55,8 +55,8 @@ def fingerprint_of(
     asked : mapping of str to (Declared or None)
         Mechanisms that the user requested, by agent.
     request : CompleteRequest
-        Request of the plan. Fields of its method enter as the user gave them, or as resolved if the
-        given value has no digest.
+        Request of the plan. The hash covers each field of the method as the user passed it; if that
+        value has no digest, as the plan chose it.
     """
     digest = hashlib.sha256()
     levels = [of_agent.mechanism.per_step() for of_agent in asked.values() if of_agent is not None]
@@ -134,7 +134,7 @@ def _compiled(local: LocalProgram) -> bytes:
 
 
 def _methods(given: Any, resolved: Any) -> Iterator[Any]:
-    """Yield a method's fields: as given if they have a digest, else as resolved."""
+    """Yield a method's fields: as the user passed them if they have a digest, else as chosen."""
     yield type(given).__qualname__
     if not is_dataclass(given):
         yield repr(resolved)

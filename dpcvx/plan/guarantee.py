@@ -49,7 +49,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Change:
-    """One kind of neighboring data sets: a change of an agent's data that stays hidden.
+    """One kind of change of an agent's data; data before and after it are neighboring data sets.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Change:
     where : str
         Names of the changed objects, as text.
     record : str or None
-        Name of the unit of a row, such as "patient"; None if rows are not records.
+        Label of what a row describes, such as "patient"; None if rows are not records.
     """
 
     what: str
@@ -86,8 +86,9 @@ class AgentGuarantee:
     adjacency : dict of str to str
         Neighboring relation of each private object, as text.
     changes : tuple of Change
-        Kinds of changes, each of objects that change together. Neighboring data differ by one of
-        these changes, in this agent's data alone unless it is in a group.
+        Kinds of changes; objects within one of them change together. Neighboring data differ by one
+        of these changes. If the agent is in a group, they may also differ in data of other agents
+        of the group.
     epsilon : float
         Epsilon for this agent's data, at the guarantee's delta.
     norm : int
@@ -321,7 +322,7 @@ def _merged(kinds: Sequence[Change]) -> list[str]:
 
 
 def _each(change: Change) -> list[Named]:
-    """Return the names in one change, for a text that merges many changes of one kind."""
+    """Return the names in a change, for a text on many changes of the same kind."""
     first, *others = change.names
     parts = len(change.objects) - 1
     held = [name._replace(before="its own of ") for name in others[:parts]]

@@ -163,11 +163,11 @@ def constants(
 
 
 def _changes_apart(users: Sequence[AgentPlan]) -> float:
-    """Return how many neighboring changes at most turn one user's data into another's, or inf.
+    """Return the number of single changes that turn one user's data into another's, or inf.
 
-    If users differ only in names and data, and all data are rows, then changing one row after the
-    other turns the data of any user into the data of any other. Each step is a change of one user's
-    data.
+    It is finite if users differ only in names and data, and all data are rows. Then changing one
+    row after the other turns the data of any user into the data of any other. Each step is a change
+    between neighboring data sets.
     """
     local = [user.program for user in users]
     differ = len({(a.form.digest(), unnamed(a.form.private), a.clip) for a in local}) > 1

@@ -95,7 +95,7 @@ def _first_equality(problem: Declaration) -> PrivacyError | None:
 
 
 def check_given(violation: object, price: object) -> None:
-    """Refuse a violation probability or slack penalty outside its range."""
+    """Refuse a violation probability or a slack penalty that is out of range."""
     check_argument("", "violation_probability", violation, optional(_VIOLATION))
     check_argument("", "slack_penalty", price, optional(_PRICE))
 
@@ -245,7 +245,7 @@ def with_margins(
 
 
 def spreads_of(program: Program, agents: Agents) -> dict[int, Spread]:
-    """Return the noise in the data of constraints, by index of their agent."""
+    """Return the noise in the released data of constraints, by the agent's index."""
     spreads = {}
     for k in dict.fromkeys(limit.agent for limit in program.kept):
         noise, released = agents[k].noise, agents[k].publication
@@ -365,7 +365,7 @@ def spread_of(publication: Publication, noise: Calibrated) -> Spread:
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """A part of a constraint, with the noise that moves it and its share of the probability."""
+    """Part of a constraint, with the noise in its data and its share of the probability."""
 
     constraint: int
     part: int
@@ -459,7 +459,7 @@ class _Image:
     semidefinite: bool
 
     def quantile(self, norm: int, alpha: float) -> float:
-        """Return a margin that the noise in the part exceeds with probability at most `alpha`.
+        """Return a margin; the noise in this part exceeds it with probability at most `alpha`.
 
         `norm` is the kind of noise: 1 for Laplace, 2 for normal, 0 for none.
         """

@@ -51,7 +51,7 @@ def with_noise(
     delta : float or None
         Delta of the total budget.
     once : bool
-        Whether the data are released once, and no values in the steps.
+        Whether the data are released once, instead of values in every step.
 
     Raises
     ------
@@ -287,7 +287,7 @@ def _budget(agent: str, asked: Declared | None, price: Price) -> float:
 
 
 def check_secret(agents: Agents, secret: SecretSums) -> None:
-    """Refuse distributed noise for agents that no privacy proof covers.
+    """Refuse distributed noise if no privacy proof covers the agents and their mechanisms.
 
     Raises
     ------

@@ -111,7 +111,7 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class AgentRequest:
-    """Part of a complete request for one agent; its owner receives the same record in an offer."""
+    """Part of a complete request for one agent; a remote owner receives the same record."""
 
     multiplier: float | None  # noise multiplier of the first round; None without noise
     once: Once | None = None  # statistic that is released once
@@ -120,11 +120,11 @@ class AgentRequest:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CompleteRequest(Request):
-    """A request without open choices; its values may come from the user or any proposal.
+    """A request with all choices made, by the user or by the defaults.
 
-    A plan derives every sensitivity, computes the privacy loss, and refuses a request that
-    exceeds its budget, wherever a number comes from. Sequences are in the order of the agents.
-    The algorithm has a number for every default.
+    A plan derives every sensitivity, computes the privacy loss, and refuses a request that exceeds
+    the budget. It does so for all numbers, whoever chose them. Sequences are in the order of the
+    agents. The algorithm has a number for every default.
     """
 
     # Required fields here; otherwise the base class's defaults would apply.

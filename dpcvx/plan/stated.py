@@ -166,7 +166,7 @@ def _mechanism(noises: Sequence[Calibrated], count: int, once: bool) -> str:
 
 
 def _assumptions(agents: Sequence[AgentPlan], *, trusting: bool, grouped: bool) -> list[str]:
-    """Return the assumptions of the guarantee; `trusting`: the noise is distributed over agents."""
+    """Return the assumptions of the guarantee; `trusting` tells whether noise is distributed."""
     first, *others = ASSUMPTIONS
     said = [first, *(TRUSTED if trusting else ()), *others, GROUPED if grouped else UNGROUPED]
     if any(_by_person(agent) for agent in agents):
@@ -193,7 +193,7 @@ def _pooled(colluders: int) -> str:
 
 
 def _of_agent(agent: AgentPlan, count: int, once: bool, differs: bool) -> AgentGuarantee:
-    """Return the guarantee for one agent's data; `differs`: the agents' noise differs."""
+    """Return the guarantee for one agent's data; `differs` tells whether agents' noise differs."""
     chosen, sensitivity, price = agent.noise, agent.sensitivity, agent.price
     assert chosen is not None and sensitivity is not None and price is not None
     bound = sensitivity.bound(chosen.norm)

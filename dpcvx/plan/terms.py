@@ -95,7 +95,7 @@ class Terms:
 
     @property
     def reported(self) -> str:
-        """Return the kind of the returned iterate, such as an average: the method's or default."""
+        """Return the kind of the returned iterate, such as "average"."""
         noisy = self.noisy and not self.published and not self.hidden
         return self.algorithm.returned or ("average" if noisy else "last")
 
@@ -159,7 +159,7 @@ class Terms:
 
     @property
     def published(self) -> bool:
-        """Return whether agents release their data once, with noise, so that rounds are public."""
+        """Return whether agents release their data once; all rounds are then post-processing."""
         return self.noisy and self.release == "once"
 
     @frameless

@@ -78,7 +78,8 @@ class Composition:
     exposed : bool
         Whether any value was released without noise.
     stated : tuple of (epsilon, delta)
-        (epsilon, delta) of each release whose loss is bounded by such a pair only; sums use both.
+        Pair (epsilon, delta) of each release without any other known bound; sums add up both
+        numbers.
     bounded : tuple of (multiplier, count)
         Releases with staircase noise, by increasing multiplier. Each has the pure epsilon
         ``1 / multiplier``.
@@ -146,14 +147,14 @@ class Composition:
 
     @property
     def pure(self) -> float:
-        """Pure epsilon (delta = 0) of all releases: their sum, or infinity if one has none."""
+        """Sum of the pure epsilons (delta = 0) of all releases; infinite if a release has none."""
         if self.mu2 > 0 or self.exposed or self.stated:
             return math.inf
         return math.fsum(count / m for m, count in self._pure)
 
     @property
     def mu2_bound(self) -> float:
-        """Parameter mu^2 of a Gaussian mechanism that hides no more than all releases together."""
+        """Square mu^2 of a Gaussian mechanism that is at most as private as all releases."""
         if self.exposed or self.stated:
             return math.inf
         total = self.mu2
@@ -213,9 +214,10 @@ class Composition:
         return Price(epsilon + other.epsilon, delta, f"{name}, plus {other.accountant}")
 
     def _with_bounded(self, delta: float) -> Price:
-        """Return the privacy loss with staircase noise, by the better of two composition rules.
+        """Return the privacy loss of releases that include staircase noise, by the better rule.
 
-        The rules are addition of pure epsilons, and composition as Gaussian mechanisms.
+        One rule adds up pure epsilons. The other composes Gaussian mechanisms that are at most as
+        private.
         """
         rest = replace(self, bounded=())
         losses = math.fsum(count / m for m, count in self.bounded)

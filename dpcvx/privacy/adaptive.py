@@ -59,7 +59,7 @@ _SLACK = 1e-9
 
 
 def noise_of(total: Composition) -> Composition:
-    """Return a composition without releases whose loss is known as (epsilon, delta) only."""
+    """Return a composition without its releases that are bounded by (epsilon, delta) only."""
     return replace(total, stated=())
 
 
@@ -124,7 +124,7 @@ def covers(
 
 
 def _left(total: Composition, delta: float) -> float:
-    """Return delta minus the deltas of releases known as (epsilon, delta), up to rounding."""
+    """Return delta minus the deltas of releases that are bounded by (epsilon, delta) only."""
     left = delta - math.fsum(d for _, d in total.stated)
     return 0.0 if abs(left) <= 1e-12 * delta else left
 

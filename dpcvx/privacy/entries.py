@@ -76,9 +76,9 @@ _kind = attrgetter(
 
 @dataclass(frozen=True)
 class Span:
-    """Consecutive entries of one kind: `count` entries that differ in round and step only.
+    """Run of `count` consecutive ledger entries that differ in round and step only.
 
-    Every round has `steps` of these entries; 0 means that all of them are in one round.
+    Every round has `steps` of these entries. If `steps` is 0, one round has all of them.
     """
 
     first: Entry
@@ -135,11 +135,11 @@ class _Picked:
         return ((self.entries[index], 1) for index in self.places.tolist())
 
     def extended(self, entry: Entry) -> None:
-        """Return None: no entry extends a list of picked entries."""
+        """Return None, because a list of picked entries cannot be extended."""
 
 
 class Entries(Sequence[Entry]):
-    """Append-only sequence of ledger entries; equal entries and runs are stored once."""
+    """Append-only sequence of ledger entries, which stores equal entries and equal runs once."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         # Entries of earlier runs, with the number of consecutive equal runs; then the last run's

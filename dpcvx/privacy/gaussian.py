@@ -155,7 +155,7 @@ def gaussian_sigma(epsilon: float, delta: float) -> float:
 
 
 def laplace_mu(epsilon: ArrayLike) -> Array:
-    r"""Return the least parameter mu of a Gaussian mechanism that hides no more than Laplace noise.
+    r"""Return the least mu of a Gaussian mechanism that is at most as private as Laplace noise.
 
     For a release of pure epsilon, :math:`\mu = 2 \Phi^{-1}(1 - e^{-\epsilon / 2} / 2)`. With F the
     distribution function of a Laplace variable of scale one, a test of level :math:`1 - F(s)` of
@@ -173,7 +173,7 @@ def laplace_mu(epsilon: ArrayLike) -> Array:
 
 
 def pure_mu(epsilon: ArrayLike) -> Array:
-    r"""Return the least parameter mu of a Gaussian mechanism that hides no more than epsilon-DP.
+    r"""Return the least mu of a Gaussian mechanism that is at most as private as epsilon-DP.
 
     It is :math:`\mu = 2 \Phi^{-1}(e^\epsilon / (1 + e^\epsilon))`. The trade-off function of pure
     epsilon is linear between (0, 1), (a, a) and (1, 0) with :math:`a = 1 / (1 + e^\epsilon)`. The

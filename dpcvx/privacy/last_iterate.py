@@ -70,11 +70,12 @@ class Amplification:
     visible : float or None
         Epsilon if every iterate were released; None for sampling, which does not compute it.
     rule : str
-        Name of the best bound for users with many iterations after their last turn.
+        Name of the best bound for users with many iterations after their last own step.
     refused : str or None
         Reason why the strongly convex bound does not apply; None if it does.
     apart : float or None
-        With secret draws, see `LastIterate`; else None.
+        Bound of the distance between users' gradients, with secret draws; see `LastIterate`. Else
+        None.
     known : float or None
         Epsilon if the drawn users become known; None if draws are not secret.
     in_order : float or None
@@ -137,7 +138,7 @@ class Statement:
 @frameless
 @dataclass(frozen=True, eq=False)
 class LastIterate:
-    """Model constants and schedule that, with the noise multiplier, determine users' losses.
+    """Constants of the model and the schedule, which determine users' losses for given noise.
 
     Attributes
     ----------
@@ -192,7 +193,7 @@ class LastIterate:
         return replace(self, block=replace(self.block, certificate=certificate))
 
     def require_amplified(self) -> None:
-        """Refuse steps that are not proved to let later rounds hide the use of a gradient."""
+        """Refuse steps without a proof that later rounds hide an earlier use of a gradient."""
         block = self.block
         if block is None or block.eta * block.nu <= 2 * (1 + 1e-15):
             return

@@ -41,7 +41,7 @@ GROUP = "lines"
 
 @dataclass(frozen=True)
 class Chain:
-    """Content of a ledger file that is intact, apart from what a killed process may leave."""
+    """Content of an intact ledger file, which may end in an incomplete line of a killed process."""
 
     lines: list[dict[str, Any]]  # content of the intact lines
     link: str  # hash of the last intact line

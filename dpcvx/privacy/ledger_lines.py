@@ -134,7 +134,7 @@ class Finished:
 
 
 class Past:
-    """Accounts and runs that the lines of a ledger file add up to.
+    """Accounts and runs, read from the lines of a ledger file.
 
     Parameters
     ----------

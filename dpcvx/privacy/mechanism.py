@@ -331,7 +331,7 @@ Mechanism = Gaussian | Laplace | Staircase
 class Calibrated:
     """Noise mechanism with its multiplier; together with a sensitivity, it determines the noise.
 
-    No plan is needed to use it: agents and requests to data owners hold it without one.
+    Agents, and requests to data owners, use it without a plan.
     """
 
     mechanism: Mechanism
@@ -373,7 +373,7 @@ class Calibrated:
 
     @property
     def requested(self) -> float:
-        """Noise multiplier that a request states, before a derived linear term replaces it."""
+        """Noise multiplier that a request states; objective perturbation derives its noise anew."""
         return self.multiplier if self.linear is None else 1 / self.linear.epsilon
 
     @property

@@ -313,7 +313,7 @@ def source_for(seed: int | None, key: tuple[int, ...]) -> Source:
 
 @dataclass(frozen=True)
 class SourceOfOne:
-    """Source of one agent's noise with the interface of several agents' (`Sources`)."""
+    """Source of one agent's noise, with the interface `Sources` for several agents."""
 
     source: Source
 
@@ -323,7 +323,7 @@ class SourceOfOne:
 
 
 def together(sources: Sequence[Source]) -> Sources:
-    """Return one source for several agents, with the words of their single sources.
+    """Return one source for several agents; each agent gets the words of its single source.
 
     Parameters
     ----------

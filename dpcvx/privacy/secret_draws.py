@@ -104,7 +104,7 @@ _EVALUATED = 2
 
 @dataclass(frozen=True)
 class LastRounds:
-    """Choice of the last rounds that count as secret draws in bound T3; all rounds give T1."""
+    """Choice of how many last rounds bound T3 of the module counts as secret draws."""
 
     count: int
     share: float = 1.0  # share theta of the noise variance for the draws

@@ -209,7 +209,7 @@ def split_noise(
 
 
 def coalition(colluders: int) -> str:
-    """Return a text on the parties that distributed noise hides data from."""
+    """Return a text that names the colluding parties, for guarantees with distributed noise."""
     return f"any {plural(colluders, 'other agent')} together with the server"
 
 

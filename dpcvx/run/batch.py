@@ -13,7 +13,7 @@ from .resume import Start
 
 
 def batches(plan: Terms, start: Start) -> list[list[int]]:
-    """Return the agents of each worker, by index: all agents in one batch, or each by itself.
+    """Return the agents of each worker, by index: one worker for all, or one for each.
 
     In a batch, every agent computes and releases exactly what it would by itself, bit for bit.
 

@@ -62,7 +62,7 @@ def own_sources(
 
 
 def source_for(private: Private, data: DataSource | None = None) -> Sealed:
-    """Return a private object's data source, from `data` or its declaration; unread."""
+    """Return the source of a private object's data, without reading it."""
     return source_of(private, data)
 
 

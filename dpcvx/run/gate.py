@@ -78,9 +78,10 @@ class Perturbed:
 
 
 class PrivacyGate:
-    """The only path of values computed from private data: charge, compute, add noise, record.
+    """Privacy gate: the only code that releases values computed from private data.
 
-    Arrays have one row per agent of the gate.
+    For each release it charges the accounts, computes the values, adds noise, and records the
+    result. Arrays have one row per agent of the gate.
 
     Parameters
     ----------
@@ -536,7 +537,7 @@ def withheld(agent: int | str, compute: Callable[[], T], *, foreign: str = "") -
     compute : callable
         Computation without arguments.
     foreign : str
-        Name of code outside the package that is called; empty if there is none.
+        Name of the called code if it is not part of the package; else empty.
     """
 
     def refusal(kind: str) -> PrivacyError:

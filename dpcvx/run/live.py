@@ -243,7 +243,7 @@ class RemoteExecutor(Executor, Protocol):
     closed_after: int | None
 
     def begin(self, plan: Terms) -> tuple[int, tuple[str, ...]]:
-        """Ask all owners to agree to a run; return the rounds that their ledgers cover, and notes.
+        """Request a run from all owners; return the rounds that their ledgers cover, and notes.
 
         Raises
         ------

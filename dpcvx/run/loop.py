@@ -217,9 +217,10 @@ def _once(
 
 
 def _rising(rounds: Sequence[int], answers: Sequence[Answer]) -> Array:
-    """Return an agent's average over a run's parts, each weighted by its sum of round numbers.
+    """Return an agent's weighted average over a run's parts; later parts have larger weights.
 
-    It uses only the recorded averages from round 1 to the end of each part.
+    The weight of a part is the sum of its round numbers. Only the recorded averages from round 1 to
+    the end of each part are used.
     """
     first, whole = answers[0], rounds[-1]
     total = first.average * (rounds[0] * (rounds[0] + 1))

@@ -58,7 +58,7 @@ class AgentOracle(abc.ABC):
 
     @abc.abstractmethod
     def release(self, query: Query) -> Array:
-        """Return the answer to an agent's query, as all parties may see it."""
+        """Return the released (public) answer to a query."""
 
     @abc.abstractmethod
     def store(self, name: str, combination: LinearCombination) -> None:

@@ -42,7 +42,7 @@ Index = NDArray[np.intp]
 
 
 class PrivateOracle(BehindTheDoor, AgentOracle):
-    """Oracle of agents with private data; every answer has noise of its own.
+    """Oracle of agents with private data; every answer gets newly drawn noise.
 
     Parameters
     ----------
@@ -282,7 +282,8 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
     def uniform(self, size: int) -> Array:
         """Return uniform numbers from the agents' random sources, drawn before the round's noise.
 
-        An agent without private influence needs no secret numbers; its numbers are the public 0.5.
+        An agent whose answers depend on no private data needs no secret numbers, and gets the
+        public 0.5.
         """
         if not self._secret:
             return super().uniform(size)
@@ -293,7 +294,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         return finite_gradient(self._zero, x)
 
     def _view(self, *, public: bool) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-        """Return functions for the gradient and for its part that is released.
+        """Return functions for the whole gradient, and for the part of it that queries release.
 
         If `public`, both use the objective without data.
         """

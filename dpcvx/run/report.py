@@ -127,7 +127,7 @@ def _residual(value: float) -> str:
 
 
 def wanted(verbose: bool | None) -> bool:
-    """Return whether to print: `verbose` if given, else whether the output is a terminal.
+    """Return `verbose` if it is not None, else whether the output is a terminal.
 
     A line in a notebook does not count as printing; see `NotebookLine`.
     """

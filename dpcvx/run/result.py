@@ -440,7 +440,7 @@ class Result:
 
 
 def _pointer(guarantee: Guarantee) -> list[str]:
-    """Return a printed row that points to the full guarantee; the headline has its reservations."""
+    """Return a printed row that names the code to print the full guarantee."""
     return [] if guarantee.kind == "none" else [row("Valid if", "print(result.guarantee)")]
 
 

@@ -70,7 +70,7 @@ def as_begun(plan: Terms, journal: Journal) -> Terms:
 
 
 def begin(parts: Sequence[AgentPart], ledger: Accounts | Journal | None, seeded: bool) -> Start:
-    """Begin a run on top of a ledger; with a journal, resume an interrupted run of the plan.
+    """Begin a run after the runs in a ledger; with a journal, resume an interrupted run.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def _is_prepaid(parts: Sequence[AgentPart]) -> bool:
 
 
 def _prepaid(parts: Sequence[AgentPart], start: Start) -> Mapping[str, Entry]:
-    """Charge runs that are charged as a whole, and return their entries by agent.
+    """Charge the whole run, for plans without charges by release; return its entries by agent.
 
     Raises
     ------

@@ -49,8 +49,8 @@ def returned(result: Result) -> Result:
 def _written(result: Result, solution: Solution) -> tuple[float, bool]:
     """Return the largest violation of a public constraint, and whether all hold within tolerance.
 
-    The run keeps compiled constraints, and users read about their own. So cvxpy evaluates the
-    user's constraints at released values, except constraints with private data.
+    Runs satisfy compiled constraints, but reports are about the user's own constraints. So cvxpy
+    evaluates these at released values, except constraints with private data.
     """
     problem = result.problem
     assert problem is not None

@@ -60,7 +60,7 @@ class Largest:
         return Largest(max(self.primal, residuals.primal), max(self.move, _move(residuals)))
 
     def settled(self, last: Residuals, floor: float, size: float) -> bool:
-        """Return whether the last residuals are small relative to the largest, or due to noise.
+        """Return whether the last residuals are relatively small, or no larger than noise explains.
 
         Parameters
         ----------
@@ -77,7 +77,7 @@ class Largest:
 
 
 def arrives(points: Sequence[Array], noise: float | None, size: float) -> bool:
-    """Return whether a run's points converge or move only as noise does.
+    """Return whether a run's points converge, or move only as far as noise moves them.
 
     The points are equally spaced in rounds. Residuals of short steps are small long before a slow
     run converges, and residuals of agents without shared variables are 0. Noise moves in all
@@ -117,7 +117,7 @@ _VERDICTS = {Outcome.INFEASIBLE: Status.INFEASIBLE, Outcome.UNBOUNDED: Status.UN
 
 
 class Watch:
-    """Collector of every round's visible values, which shows them and stops runs early.
+    """Watcher of a run: collects and shows visible values of every round, and stops the run.
 
     If the observer sees the last iterate only, it collects and shows nothing, and stops no run.
 

@@ -57,7 +57,7 @@ class Report:
 
 
 class Worker:
-    """Worker with the data and the local updates of one agent, or of a batch of identical agents.
+    """Worker that has the data, and makes the local updates, of an agent or a batch of agents.
 
     Only replies and reports are sent. Every method takes and returns a list with one element per
     agent.
@@ -259,7 +259,7 @@ def of_residuals(growth: Growth, t: int, residuals: Residuals) -> Growth:
 
 @dataclass(frozen=True, eq=False)
 class PartialSum:
-    """Sum over the ``2 ** level`` agents below a tree node, sent in its first agent's reply."""
+    """Sum over a tree node's ``2 ** level`` agents; the reply of the first of them contains it."""
 
     level: int
     value: Any

@@ -65,14 +65,14 @@ class Sensitivity:
     records : tuple of Contributions
         Contributions of all other terms, one object per label of records.
     extent : Extent
-        Set that contains all points: the agent's feasible set, as far as closed forms know it.
+        Bounds, balls and sums that all points satisfy, from the agent's feasible set.
     clips : tuple of Clip
         Clips of the contributions of `records`, one each; empty if they are not clipped.
     asserted : Asserted or None
         User-supplied bound that replaces everything derived.
     independent : tuple of str
-        Private objects that no term of the objective holds together with a variable: the gradient
-        does not depend on them.
+        Private objects that occur in no term together with a variable, so the gradient does not
+        depend on them.
     """
 
     private: tuple[PrivateSpec, ...]
@@ -92,7 +92,7 @@ class Sensitivity:
 
     @property
     def linear(self) -> bool:
-        """Return whether the gradient is affine in the data, even if with a varying Jacobian."""
+        """Return whether the gradient is affine in the data, perhaps with a varying Jacobian."""
         return not self.records and self.asserted is None
 
     @property
@@ -144,11 +144,11 @@ class Sensitivity:
         return max(moved, default=0)
 
     def clips_keep_convexity(self, form: NormalForm) -> bool:
-        """Return whether clipped gradients belong to convex functions, at least as smooth.
+        """Return whether clipped gradients are gradients of a convex, equally smooth function.
 
-        They do for a convex loss of one score per record, which is affine in x: the loss's
-        derivative in the score is monotone, and clipping keeps it monotone. For losses of several
-        scores they may not.
+        They are for a convex loss of one score per record, a number such as ``x_i @ w`` that is
+        affine in the variables. The loss's derivative in the score is monotone, and clipping keeps
+        it monotone. For losses of several scores, they need not be.
         """
         return all(clip.scores(form) == 1 for clip in self.clips)
 
@@ -187,7 +187,7 @@ class Sensitivity:
             Weights of the components; ones if omitted.
         x : ndarray, shape (n,), optional
             The point of the gradient; all points of the agent's set if omitted. The bound is
-            infinite if neither limits the contribution of a record.
+            infinite if neither the point nor the set limits the contribution of a record.
         """
         if p not in (1, 2):
             raise PrivacyError(f"p={show(p)} is not a norm of a mechanism; write 1 or 2.")
@@ -200,9 +200,10 @@ class Sensitivity:
     def near(self, p: int, x: Array, scale: Array | None = None) -> float:
         """Return the lowest known sensitivity at the public point x; see `bound` for parameters.
 
-        The bound is the lower one of two. The first holds over the agent's set, if x is in it. The
-        second, if records are read, holds over a ball around 0 that contains x: most losses are
-        steeper farther out. If both are infinite, the bound is computed at x itself.
+        It is the lower of two bounds. The first holds over the agent's feasible set, if x is in it.
+        The second is for losses of records, and holds over a ball around 0 that contains x, because
+        most losses are steeper farther from 0. If both are infinite, the bound is computed at x
+        itself.
         """
         equal, value = scale is None or np.ptp(scale) == 0, math.inf
         inside = (self.varies or self.flattens) and self.extent.contains(x)
@@ -249,7 +250,7 @@ class Sensitivity:
 
     @property
     def flattens(self) -> bool:
-        """Return whether the sensitivity may be lower near 0: if nonlinear losses read records."""
+        """Return whether the sensitivity may be lower near 0: for nonlinear losses of records."""
         return bool(self.records) and self.weights is None and self.asserted is None
 
     def _around(self, p: int, x: Array, inside: bool) -> float:
@@ -283,7 +284,7 @@ class Sensitivity:
 
     @cached_property
     def bounds(self) -> dict[int | tuple[int, float, bool], Bound]:
-        """Store of computed sensitivities: over the agent's set by norm, and over balls."""
+        """Cache of computed sensitivities: over the feasible set, by norm, and over balls."""
         # A bound takes milliseconds, and runs need few balls. All bounds are public.
         return {}
 
@@ -360,7 +361,7 @@ class Sensitivity:
 
     @property
     def changes(self) -> float:
-        """Number of single changes that lead from any data to zeros; infinite if there is none."""
+        """Number of single changes that suffice to turn any data into zeros, maybe infinite."""
         if self.asserted is not None or self.clips:  # what is clipped at zeros is not known here
             return math.inf
         counts: dict[str, float] = {}

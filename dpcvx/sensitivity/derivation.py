@@ -160,7 +160,7 @@ class _Sorted:
 
 
 def _covered(form: NormalForm, clips: Sequence[Clip]) -> list[Atom]:
-    """Return products of records and variables whose whole cotangents are clipped.
+    """Return products of records and variables whose derivatives (cotangents) are all clipped.
 
     The cotangents are the derivatives by the products. A linear term of such a product, such as
     ``- cp.sum(X @ w)`` next to ``cp.sum(cp.exp(X @ w))``, is a part of the clipped contributions.
@@ -228,7 +228,7 @@ def _vanished(owner: str, names: Sequence[str], atoms: Sequence[str]) -> Privacy
 
 
 def _many_records(form: NormalForm, term: Term, on_d: frozenset[int]) -> bool:
-    """Return whether a term has so many private weights that records' bounds replace them."""
+    """Return whether a term has too many private weights to bound each of them separately."""
     rows = all(isinstance(form.private[k].adjacency, Rows) for k in on_d)
     many = sum(form.private[k].size for k in on_d) > LARGEST
     return rows and many and not is_private_quadratic(form, term)

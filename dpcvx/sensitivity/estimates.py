@@ -52,7 +52,7 @@ class Estimate(Protocol):
 
     @property
     def mean(self) -> Array:
-        """Public prior mean that released values are moved towards, shape (r,)."""
+        """Public prior mean, shape (r,): the estimate moves released values towards it."""
         ...
 
     @property
@@ -62,7 +62,7 @@ class Estimate(Protocol):
 
     @property
     def left(self) -> Array:
-        """Return the expected covariance of the estimate's noise over the variance before.
+        """Return the expected covariance of the estimate's noise, divided by the noise's variance.
 
         The shape is (r,) for a diagonal matrix, or (r, r).
         """
@@ -100,7 +100,7 @@ class EntrywiseMean:
     def left(self) -> Array:
         """Return the share of the noise's variance that remains, for normal noise.
 
-        Less of it remains for Laplace noise.
+        For Laplace noise, a smaller share of the variance remains.
         """
         return 1 / (1 + (self.deviation / np.maximum(self.spread, self._least)) ** 2)
 
@@ -206,7 +206,7 @@ class JamesStein:
         return released - self._level(released) * self.mean
 
     def _part(self, released: Array) -> float:
-        """Return how far the released values are moved, as a share of the way to the target."""
+        """Return the share of the distance to the target by which released values are moved."""
         away = self._away(released) / self.deviation
         squares = float(away @ away)
         return min(1.0, (self.dimension - 2) / squares) if squares > 0 else 1.0

@@ -91,7 +91,7 @@ _ROWS = 1 << 14
 class Range:
     """Intervals of a vector's entries, and the record that each entry depends on.
 
-    An entry without a record has `PUBLIC`, and an entry with several has `MIXED`.
+    The record is `PUBLIC` for an entry that depends on none, and `MIXED` if it depends on several.
 
     `norms`, if known, bounds the l1 and l2 norms of the entries of each record.
     """

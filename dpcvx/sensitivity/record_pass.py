@@ -247,7 +247,7 @@ class Pass:
     absent : bool
         Whether to bound the contribution of a record of zeros, instead of all admissible ones.
     sites : list, optional
-        List to fill with sites; no bounds are computed then.
+        List to which the sites are appended; no bounds are computed then.
 
     Attributes
     ----------
@@ -305,9 +305,9 @@ class Pass:
         return self.norm([part.size for part in self.parts])
 
     def norm(self, sizes: Sequence[Array]) -> Array:
-        """Return, for each record, a bound of its contribution's norm.
+        """Return, for each record, a bound of the norm of its contribution to the gradient.
 
-        `sizes` are bounds of the parts that reach different entries.
+        `sizes` are bounds of the parts of the contribution in disjoint sets of entries.
         """
         with np.errstate(all="ignore"):
             table = np.array([*sizes, np.zeros(self.count)])
@@ -465,7 +465,7 @@ class Pass:
     def _pulled(self, F: sp.csr_array, *cotangents: Range) -> list[Array]:
         """Return, for each cotangent g, a bound per record of the norm of ``F'g``.
 
-        Only the entries of g that the record reaches count.
+        Only those entries of g count that depend on the record.
         """
         rows = row_sizes(F, self.p)
         pulled = []

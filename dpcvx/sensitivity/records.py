@@ -244,7 +244,7 @@ class Contributions:
         return sorted(read_by(self.form, self.terms))
 
     def beyond_edge(self, extent: Extent) -> str | None:
-        """Return the name of an atom whose domain some admissible record may leave, or None.
+        """Return the name of an atom with a domain that some admissible record may leave, or None.
 
         Parameters
         ----------
@@ -395,7 +395,7 @@ class Contributions:
 
     @cached_property
     def rows(self) -> RecordRows | None:
-        """Return the terms as functions of single records; None if a term is no such function."""
+        """Return the terms as functions of single records; None if a term mixes records."""
         return record_rows(self.form, self.terms, self.count)
 
     def _of(self, rows: RecordRows, some: Index) -> Contributions:

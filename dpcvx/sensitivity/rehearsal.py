@@ -38,7 +38,7 @@ def rehearse(
     start: Array,
     owner: str,
 ) -> None:
-    """Refuse a derived sensitivity that gradients for made-up data contradict.
+    """Refuse a derived sensitivity if gradients on synthetic data contradict it.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def rehearse(
     sensitivity : Sensitivity
         Sensitivity that was derived from the form.
     p : {1, 2}
-        The norm that noise is scaled to.
+        Order of the norm that the noise's scale refers to.
     level : float
         The bound of the gradient's change at `start`.
     start : ndarray, shape (n,)
@@ -131,10 +131,10 @@ def _trials(
 ) -> Iterator[tuple[NormalForm, Sequence[int], list[Array], Array | None]]:
     """Yield tests: form, indices of private parameters, data, and expected change of the gradient.
 
-    The data are made up for these parameters, and `_origin` for all others. For records, one
-    record, or one person's records, differ from the origin, and the expected change is None, as
-    there is only a bound. For many records, the form has only the terms of the one record, so that
-    gradients are cheap.
+    These parameters get synthetic data, and all others the data of `_origin`. For records, the
+    records of one person differ from the origin. The expected change is then None, because only a
+    bound is derived. For many records, the form has only the terms of one record, so that gradients
+    are cheap.
     """
     zero = _origin(form, sensitivity)
     elsewhere = {k for task in sensitivity.records for k in task.members}
@@ -165,7 +165,7 @@ def _trials(
 
 
 def _only(spec: PrivateSpec, records: Sequence[int]) -> Array:
-    """Return made-up, equal records at some positions, and records near zeros elsewhere."""
+    """Return synthetic, equal records at some positions, and records near zeros elsewhere."""
     assert isinstance(spec.adjacency, Rows)
     entries = np.add.outer(np.arange(0, spec.size, spec.shape[0]), records)
     row = np.sin(1.0 + np.arange(len(entries)))
@@ -180,7 +180,7 @@ def _only(spec: PrivateSpec, records: Sequence[int]) -> Array:
 
 
 def _origin(form: NormalForm, sensitivity: Sensitivity) -> list[Array]:
-    """Return the data that tests start from: records closest to zeros, and zeros for other data."""
+    """Return the first data set of a test: records closest to zeros, and zeros for other data."""
     members = {k for task in sensitivity.records for k in task.members}
     return [
         _least(spec) if k in members else zeros(spec.size) for k, spec in enumerate(form.private)

@@ -178,8 +178,8 @@ class Publication:
     def exact(self, data: Sequence[Array]) -> Unrounded:
         """Return the statistic of the agent's data without rounding, for the release.
 
-        If rounded, neighboring statistics could be farther apart than the sensitivity: entries of
-        1e10 sensitivities have no digits below 1e-6 sensitivities.
+        Rounding could move neighboring statistics farther apart than the sensitivity: a float of
+        1e10 sensitivities has no digits below 1e-6 sensitivities.
         """
         x = np.concatenate(list(data))
         # The l1 norm of all errors of two neighbors is at most 2 * _ROUNDING sensitivities.
@@ -246,8 +246,8 @@ class Publication:
     def unlimited(self, released: Array) -> Array:
         """Return the released data without a projection, one object after the other.
 
-        The noise in these data has the law that it was drawn from. The projection in `restore`
-        changes the law.
+        The noise in these data has the mechanism's distribution, which the projection in `restore`
+        would change.
         """
         return np.asarray(self.decode @ released)
 
@@ -262,7 +262,7 @@ class Publication:
 
     @property
     def sum_units(self) -> Array:
-        """Unit of each released weighted sum: with it, the sum's largest weight is 1."""
+        """Unit of each released weighted sum: in this unit, the sum's largest weight is 1."""
         return 1 / np.asarray(abs(self.encode).max(axis=1).todense()).ravel()
 
     def moved(self, p: int) -> str:
@@ -420,7 +420,7 @@ def restated(
     once : Once
         Description of the statistic; its estimates are not used.
     single : bool
-        Whether the noise protects changes of one component only.
+        Whether the noise protects only against changes of a single component (staircase noise).
 
     Raises
     ------

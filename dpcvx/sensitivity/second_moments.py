@@ -332,7 +332,7 @@ def _multiple(M: Matrix) -> float:
 
 
 def has_intercept(sensitivity: Sensitivity) -> bool:
-    """Return whether the objective reads only moments, except a term added to all rows equally."""
+    """Return whether the objective depends on moments only, except for a term added to all rows."""
     records = sensitivity.records
     if len(records) != 1 or len(records[0].terms) != 1:
         return False

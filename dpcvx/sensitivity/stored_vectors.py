@@ -82,7 +82,7 @@ class Effect:
 
     @cached_property
     def known(self) -> float:
-        """Bound of ``||K e||_2`` for a known matrix K and the change e of the gradient."""
+        """Bound of the known part ``||K e||_2`` of the change; see the class for K and e."""
         return self.image(self.K, 2)
 
     @property
@@ -299,7 +299,7 @@ class StoredVectors:
 
 @dataclass(frozen=True, eq=False)
 class _Stored:
-    """Public facts of a stored vector: its change between neighbors, and its value for zero data.
+    """Public facts about a stored vector: change between neighbors, and value for zero data.
 
     `size` bounds the magnitude of the public numbers in it; `secret` tells whether the vector
     contains exact gradients.

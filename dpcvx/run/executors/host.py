@@ -43,7 +43,7 @@ Answer = tuple[Any, BaseException | None]
 
 
 class Host:
-    """The agents of one worker, in its process.
+    """Object that runs the agents of one worker, in the worker's process.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def _tried(agent: int, call: Callable[..., Any], *arguments: Any) -> Answer:
 
 
 def _added(agents: Mapping[int, Any], answers: list[Answer]) -> list[Answer]:
-    """Return the answers with summands of this host's agents replaced by partial sums."""
+    """Return the agents' answers, with summands replaced by sums over this host's agents."""
     replies = {
         agent: reply
         for worker, (replies, _) in zip(agents.values(), answers, strict=True)
@@ -172,7 +172,7 @@ def _withheld(agent: int, error: BaseException) -> PrivacyError:
 
 
 def dealt(agents: int, workers: int) -> list[range]:
-    """Return the agents of each worker, by index: agents take turns, so large ones are spread.
+    """Return the indices of the agents of each worker; agents are dealt to workers in turn.
 
     If there are many agents, each worker gets a contiguous range, so that it can add up replies.
 
@@ -244,7 +244,7 @@ def lost(
     executor : str
         Name of the executor's class, for the log.
     what : str
-        Event that ended them, as the beginning of a sentence.
+        Event that ended the workers, as the first words of a sentence.
     workers : sequence of str
         Names of the lost workers.
     agents : iterable of int
@@ -337,7 +337,8 @@ def packed(
 def thinned(array: NDArray[Any]) -> Any:
     """Return how to pickle an array: as a constant or as an arithmetic sequence, if it is one.
 
-    Programs on records contain such arrays (zeros, weights, positions) as long as the data.
+    Compiled problems with records contain such arrays (zeros, weights, positions), and each is as
+    long as the data.
     """
     flat = array.reshape(-1) if array.flags.c_contiguous else None
     if array.size >= _SHORT and array.dtype.kind in "fiu":

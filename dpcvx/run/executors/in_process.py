@@ -130,7 +130,7 @@ class Automatic:
     Parameters
     ----------
     worth : float
-        Duration of a local update in seconds from which on threads are used.
+        Smallest duration of a local update, in seconds, for which threads are used.
     cores : int, optional
         Number of cores for this process; counted if omitted.
     clock : callable
@@ -191,7 +191,7 @@ class Automatic:
 
 
 class Executor(Protocol):
-    """Interface of executors, which construct agents where they run and call their methods.
+    """Interface of executors, which construct agents in some process and call their methods.
 
     An executor must not retry or restart anything: a repeated step would draw new noise and release
     a second value.
@@ -222,10 +222,10 @@ class Executor(Protocol):
 
 
 class Durable:
-    """Executor that adds one group of ledger lines per call of all agents to another executor.
+    """Wrapper of an executor that writes the ledger once per message round, for all agents.
 
-    Nobody sees the agents' answers before all charges and values of the message round are on disk;
-    the run ends if they cannot be written. This costs one wait for the disk, for any number of
+    All charges and values of a message round are on disk before anybody sees the agents' answers.
+    If they cannot be written, the run ends. A round waits for the disk once, for any number of
     agents.
 
     Parameters

@@ -81,10 +81,11 @@ class Gradient(Query):
 
 @dataclass(frozen=True, eq=False)
 class Summand(Gradient):
-    """Query for the gradient at x as a summand in the whole vector, for a sum over all agents.
+    """Query for the gradient at x as one agent's summand in a sum of all agents' gradients.
 
-    The answer has two rows: the released summand, with noise in all entries of the whole vector,
-    and the public part of the gradient, if the summand does not contain it.
+    The whole vector has the components of all agents. The answer has two rows: the released
+    summand, with noise in all entries of the whole vector, and the public part of the gradient, if
+    the summand does not contain it.
 
     Attributes
     ----------
@@ -104,7 +105,7 @@ class Summand(Gradient):
 
     @classmethod
     def check(cls, facts: Facts) -> None:
-        """Refuse an agent without one gradient bound at all points: all rounds have equal noise."""
+        """Refuse an agent without one sensitivity at all points, as all rounds have equal noise."""
         derived = facts.sensitivity
         if derived is not None and derived.l2 == math.inf:
             raise PrivacyError(

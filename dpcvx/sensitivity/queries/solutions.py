@@ -204,7 +204,7 @@ _SCORES = "its records do not enter by smooth losses of their scores, such as X 
 
 
 def _scores(facts: Facts) -> int | None:
-    """Return how many scores of records one change of the data moves; None if unknown."""
+    """Return the number of records' scores (such as ``x_i @ w``) that one change moves, or None."""
     sensitivity = facts.sensitivity
     assert sensitivity is not None
     most = 0
@@ -231,7 +231,7 @@ class PerturbationBounds:
     sizes: Magnitudes
 
     def searchable(self, regularization: float) -> bool:
-        """Return whether the search for a minimizer surely ends, perhaps after hours.
+        """Return whether the search for a minimizer is proved to end; it may take hours.
 
         Parameters
         ----------
@@ -423,7 +423,7 @@ class LocalSolution(Query):
     def _reach(self, public_state: Known, l2: float) -> float:
         """Return the largest length of the local step.
 
-        Earlier noise can have carried x away from W.
+        Because of earlier noise, x may lie outside of W.
         """
         n = self.x.size
         drawn = public_state.multiplier * public_state.spread(n) * l2 * math.sqrt(n)
