@@ -23,12 +23,12 @@ LAST_FIGURES = ROOT / "tests" / "weight.json"
 FOLDERS = ("dpcvx", "problems", "examples", "tests")
 # Classes that hold an objective in one of its forms. A form that is renamed or new is added here.
 FORMS = {
-    "Form", "NormalForm", "Atom", "Combination", "Term", "Bilinear", "Quadratic", "Curvature",
+    "NormalForm", "Atom", "Combination", "Term", "Bilinear", "Quadratic", "Curvature",
     "Weights", "Contributions", "RecordRows", "Ranges", "Range", "MatrixRows", "Site",
     "ContributionSizes",
     "Sensitivity", "Evaluator", "BoundObjective", "Argument", "Section", "Given", "Clipped",
-    "StackedObjective", "OneByOne", "ConeData", "PrivateConstraint", "Kept", "Tightened",
-    "Narrowed", "Parts", "Model", "Lines", "Publication", "Moments",
+    "StackedObjective", "OneByOne", "ConeData", "PrivateConstraint", "Tightened",
+    "Parts", "Model", "Lines", "Publication", "Moments",
 }  # fmt: skip
 
 

@@ -11,7 +11,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..model.canonical import ConeData, Cones
-from .program import Kept, Program
+from ..model.private_constraints import Tightened
+from .program import Program
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -150,11 +151,11 @@ def with_kept(data: ConeData, program: Program, values: Sequence[Array | None]) 
         Released data of each agent, one object after the other; None if no constraint contains
         them.
     """
-    parts: list[tuple[Kept, ConeData]] = []
+    parts: list[tuple[Tightened, ConeData]] = []
     for limit in program.kept:
         d = values[limit.agent]
         assert d is not None
-        parts.append((limit, limit.tightened.at(d)))
+        parts.append((limit, limit.at(d)))
     return _beside(data, program, parts)
 
 
@@ -174,7 +175,7 @@ def missed(program: Program, auxiliary: Array) -> dict[str, Array]:
     """
     slacks: dict[str, Array] = {}
     first = 0
-    for part in (limit.tightened for limit in program.kept):
+    for part in program.kept:
         extra = auxiliary[first : first + part.auxiliary]
         if part.price is not None:
             slacks[part.constraint.what] = np.maximum(extra[part.missable], 0.0)
@@ -188,11 +189,13 @@ def with_directions(data: ConeData, program: Program) -> ConeData:
     The directions hold for all data. Constraints are left out if private data multiply variables in
     them.
     """
-    pairs = [(limit, limit.tightened.directions()) for limit in program.kept]
+    pairs = [(limit, limit.directions()) for limit in program.kept]
     return _beside(data, program, [(limit, part) for limit, part in pairs if part is not None])
 
 
-def _beside(data: ConeData, program: Program, limits: Sequence[tuple[Kept, ConeData]]) -> ConeData:
+def _beside(
+    data: ConeData, program: Program, limits: Sequence[tuple[Tightened, ConeData]]
+) -> ConeData:
     """Return the joint program `data` plus constraints `limits`, each on one agent's variables."""
     places, free = places_of(program), data.q.size
     parts, columns = [data], [np.arange(free)]

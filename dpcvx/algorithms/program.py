@@ -194,15 +194,6 @@ class LocalProgram:
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
-    """A constraint with private data that plans may tighten by margins."""
-
-    agent: int  # position of the agent that has the constraint and its data
-    columns: Index  # positions of the constraint's variables in the agent's vector
-    tightened: Tightened
-
-
-@dataclass(frozen=True, eq=False)
 class Program:
     """The whole problem as plain arrays: all agents, their shared variables, and the coupling.
 
@@ -215,8 +206,8 @@ class Program:
         Number of agents that hold each component of w.
     coupling : Coupling or None
         Public affine equations between variables of several agents.
-    kept : tuple of Kept
-        Constraints with private data. Their margins are chosen by a plan, and empty before that.
+    kept : tuple of Tightened
+        Constraints with private data. A plan chooses their margins, and they have none before.
     written : tuple of (bytes or None)
         Digest of each agent's objective and constraints as the user wrote them, independent of
         names; None if they contain objects of unknown classes.
@@ -229,7 +220,7 @@ class Program:
     size: int
     holders: Array
     coupling: Coupling | None
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[Tightened, ...] = ()
     written: tuple[bytes | None, ...] = ()
     noise: SlopeNoise | None = None
     model: WrittenModel | None = None  # the user's model, if the server solves it as written
@@ -253,7 +244,7 @@ class Program:
         model = self.model
         assert model is not None
         margins = [
-            Tight(limit.agent, limit.columns, limit.tightened.at(released[limit.agent]))
+            Tight(limit.agent, limit.columns, limit.at(released[limit.agent]))
             for limit in self.kept
         ]
         drawn = model.scenarios(released, scenarios)
@@ -355,7 +346,7 @@ def compile_problem(
     for local in agents:
         held[local.slots] += 1
     limits = tuple(
-        Kept(k, local.layout.places(limit.layout), Tightened(limit))
+        Tightened(limit, k, local.layout.places(limit.layout))
         for k, local in enumerate(agents)
         for limit in local.limits
     )

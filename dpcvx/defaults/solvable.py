@@ -70,7 +70,7 @@ def check_sets(program: Program) -> None:
 def check_bounded(problem: Declaration, program: Program, agents: Sequence[AgentPlan]) -> None:
     """Refuse a sum of objectives that has no lower bound for any data."""
     size = sum(local.n for local in program.agents)
-    if any(limit.tightened.directions() is None for limit in program.kept):
+    if any(limit.directions() is None for limit in program.kept):
         return  # private factors of variables may bound the objective
     if size > _TOGETHER or not all(_affine(agent) for agent in agents) or not problem.is_dcp():
         return

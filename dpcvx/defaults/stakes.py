@@ -162,9 +162,9 @@ def _stakes(
     places, next_free = places_of(program), whole.data.q.size - limited.n
     all_stakes = []
     for limit, prices_of in zip(program.kept, by_part, strict=True):
-        constraint = limit.tightened.constraint
-        extra = answer.extra[next_free : next_free + limit.tightened.auxiliary]
-        next_free += limit.tightened.auxiliary
+        constraint = limit.constraint
+        extra = answer.extra[next_free : next_free + limit.auxiliary]
+        next_free += limit.auxiliary
         y = np.concatenate([answer.x[places[limit.agent][limit.columns]], extra])
         stakes = []
         for part, price in zip(constraint.parts, prices_of, strict=True):
@@ -210,17 +210,12 @@ def _by_part(
     program: Program, whole: Joint, data: Sequence[Array], plain: Array, prices: Array
 ) -> list[list[float]]:
     """Return the cost of a unit of margin in each part of each constraint, in two digits."""
-    sizes = [len(limit.tightened.constraint.parts) for limit in program.kept]
+    sizes = [len(limit.constraint.parts) for limit in program.kept]
     firsts = np.cumsum([1, *sizes])[:-1]
 
     def lost(marks: Callable[[int], float]) -> Array:
         marked = [
-            replace(
-                limit,
-                tightened=replace(
-                    limit.tightened, margins={k: marks(first + k) for k in range(size)}
-                ),
-            )
+            replace(limit, margins={k: marks(first + k) for k in range(size)})
             for limit, first, size in zip(program.kept, firsts.tolist(), sizes, strict=True)
         ]
         return plain - with_kept(whole.data, replace(program, kept=tuple(marked)), data).b
@@ -282,8 +277,8 @@ def _cost(program: Program, stakes: Stakes) -> float:
     total = 0.0
     for limit, part in zip(program.kept, stakes, strict=bool(stakes)):
         for k, stake in enumerate(part):
-            ball = limit.tightened.balls.get(k)
-            margin = limit.tightened.margins.get(k, 0.0)
+            ball = limit.balls.get(k)
+            margin = limit.margins.get(k, 0.0)
             if ball is not None:
                 margin = ball.length * stake.length(ball.noise.toarray())
             total += stake.price * margin
@@ -293,7 +288,7 @@ def _cost(program: Program, stakes: Stakes) -> float:
 def _sizes(program: Program) -> list[float]:
     sizes: list[float] = []
     for limit in program.kept:
-        sizes += limit.tightened.margins.values()
-        for ball in limit.tightened.balls.values():
+        sizes += limit.margins.values()
+        for ball in limit.balls.values():
             sizes.append(ball.length * float(np.linalg.norm(ball.noise.data)))
     return sizes

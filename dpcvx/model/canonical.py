@@ -4,7 +4,7 @@ Only the documented `Problem.get_problem_data` is used, always on copies. These 
 public parameters and zeros for private ones, so nothing that cvxpy caches depends on private data.
 `dpcvx.run.recourse` alone passes copies with private values, and drops them.
 
-`Narrowed` rewrites an agent's expressions over the entries that it holds, instead of over whole
+`narrowed` rewrites an agent's expressions over the entries that it holds, instead of over whole
 variables. In a large network, the variables of a zone are small parts of variables of the whole
 network, and cvxpy takes time in proportion to the whole variable for every index.
 """
@@ -176,10 +176,9 @@ def cone_data(
         n = layout.size  # a shortcut, since models may have a thousand agents without constraints
         empty = sp.csc_array((n, n)), np.zeros(n), sp.csc_array((0, n)), np.zeros(0)
         return ConeData(*empty, Cones(), n)
-    held = Narrowed(variables, layout)
-    f = cp.Constant(0) if objective is None else held.tree(objective)
-    data, columns = _problem_data(f, [*map(held.tree, constraints)], held.variables)
-    return _held(data, columns, held.variables, held.layout)
+    f = cp.Constant(0) if objective is None else objective
+    (f, *limits), held, its_layout = narrowed([f, *constraints], variables, layout)
+    return _held(*_problem_data(f, limits, held), held, its_layout)
 
 
 def cone_data_at(
@@ -396,23 +395,23 @@ class _Template:
     ) -> None:
         self._objective, self._parameters, self._given = objective, parameters, given
         self._posed: _Posed | None = None
-        self._held: Narrowed | None = None
+        self._held: tuple[tuple[cp.Variable, ...], Layout] | None = None
         self._affine: bool | None = None  # whether it is affine in the parameters (DPP)
 
     def at(self, arrays: Sequence[cp.Constant]) -> ConeData | None:
         """Return the cone program for these arrays; None if it is not affine in the arrays."""
         _, constraints, variables, layout = self._given
         if self._posed is None or self._held is None:
-            held = Narrowed(variables, layout)
-            tree = held.tree(self._objective)
-            posed = _posed(tree, [*map(held.tree, constraints)], held.variables)
-            self._held, self._posed = held, posed
+            trees = [self._objective, *constraints]
+            (tree, *limits), held, its_layout = narrowed(trees, variables, layout)
+            posed = _posed(tree, limits, held)
+            self._held, self._posed = (held, its_layout), posed
             self._affine = posed.backend is None and cast(Any, posed.problem).is_dcp(dpp=True)
         if not self._affine:
             return None
         for parameter, c in zip(self._parameters, arrays, strict=True):
             parameter.value = c.value
-        return _held(*_read_off(self._posed), self._held.variables, self._held.layout)
+        return _held(*_read_off(self._posed), *self._held)
 
 
 def _stands_for_numbers(c: cp.Constant) -> bool:
@@ -510,68 +509,64 @@ def _without_rows(
     return sp.csc_array(A.tocsr()[np.flatnonzero(keep)]), b[keep], reduced
 
 
-class Narrowed:
-    """Smaller variables that stand for the entries of large variables that an agent holds.
+def narrowed(
+    trees: Sequence[Any], variables: Sequence[cp.Variable], layout: Layout
+) -> tuple[list[Any], tuple[cp.Variable, ...], Layout]:
+    """Return trees over smaller variables that stand for the entries that an agent holds.
 
     Variables with attributes stay as they are, since attributes may constrain every entry.
 
     Parameters
     ----------
+    trees : sequence of cvxpy objectives, expressions or constraints
     variables : sequence of cvxpy variables
         One per piece of `layout`, in its order.
     layout : Layout
 
-    Attributes
-    ----------
+    Returns
+    -------
+    trees : list
+        Copies of the trees, or the trees themselves if no variable is replaced.
     variables : tuple of cvxpy variables
-        Variables of the rewritten trees.
     layout : Layout
         Layout of the agent's entries of these variables.
     """
+    small = {
+        v.id: (cp.Variable(piece.entries.size, name=piece.name), piece.entries)
+        for v, piece in zip(variables, layout.pieces, strict=True)
+        if not (piece.full or restricted(v))
+    }
+    if not small:
+        return [*trees], tuple(variables), layout
+    places: dict[int, Any] = {}
 
-    def __init__(self, variables: Sequence[cp.Variable], layout: Layout) -> None:
-        self._parts = {
-            v.id: (cp.Variable(piece.entries.size, name=piece.name), piece.entries)
-            for v, piece in zip(variables, layout.pieces, strict=True)
-            if not (piece.full or restricted(v))
-        }
-        self.variables = tuple(self._parts.get(v.id, (v,))[0] for v in variables)
-        self.layout = Layout(
-            tuple(
-                replace(piece, variable=v.id, shape=v.shape, entries=np.arange(v.size))
-                if piece.variable in self._parts
-                else piece
-                for v, piece in zip(self.variables, layout.pieces, strict=True)
-            )
-        )
-        self._known: dict[int, Any] = {}
+    def look(node: Any) -> None:
+        chosen = picked(node) if node.args else None
+        if chosen is None or chosen[0].id not in small:
+            for arg in node.args:
+                look(arg)
+        elif id(node) not in places:
+            part, entries = small[chosen[0].id]
+            places[id(node)] = _entries_of(part, np.searchsorted(entries, chosen[1]))
 
-    def tree(self, node: Any) -> Any:
-        """Rewrite an objective, expression or constraint over the smaller variables.
+    for tree in trees:
+        look(tree)
+    held = tuple(small.get(v.id, (v,))[0] for v in variables)
+    pieces = tuple(
+        replace(piece, variable=v.id, shape=v.shape, entries=np.arange(v.size))
+        if piece.variable in small
+        else piece
+        for v, piece in zip(held, layout.pieces, strict=True)
+    )
+    return [tree.tree_copy(places) for tree in trees], held, Layout(pieces)
 
-        Parts that trees share stay shared. The given tree has to live as long as this object.
-        """
-        if not self._parts:
-            return node
-        if id(node) not in self._known:
-            self._known[id(node)] = self._tree(node)
-        return self._known[id(node)]
 
-    def _tree(self, node: Any) -> Any:
-        if not node.args:
-            return node
-        entries_of = picked(node)
-        if entries_of is not None and entries_of[0].id in self._parts:
-            part, entries = self._parts[entries_of[0].id]
-            places = np.searchsorted(entries, entries_of[1])
-            if places.ndim == 1:
-                whole = np.array_equal(places, np.arange(part.size))
-                return part if whole else part[places]
-            return cp.reshape(part[places.ravel(order="F")], places.shape, order="F")
-        args = [self.tree(arg) for arg in node.args]
-        return (
-            node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.copy(args)
-        )
+def _entries_of(variable: cp.Variable, entries: NDArray[np.intp]) -> cp.Expression:
+    """Return entries of a vector in the shape of their indices."""
+    if entries.ndim == 1:
+        whole = np.array_equal(entries, np.arange(variable.size))
+        return variable if whole else variable[entries]
+    return cp.reshape(variable[entries.ravel(order="F")], entries.shape, order="F")
 
 
 def restricted(variable: cp.Variable) -> bool:

@@ -469,25 +469,19 @@ class NoiseBall:
 
 @dataclass(frozen=True, eq=False)
 class Tightened:
-    """A constraint with private data and safety margins, for data released with noise.
+    """A constraint of a problem with private data and safety margins, for data with noise.
 
-    Without margins, it is the constraint at the released data.
-
-    Attributes
-    ----------
-    constraint : PrivateConstraint
-    margins : dict of int to float
-        Margins by index of the part, for parts without data that multiply variables.
-    balls : dict of int to NoiseBall
-        Sets of noise by index of the part, for parts with data that multiply variables.
-    price : float or None
-        Price per unit of slack in a part; None if no slack is allowed.
+    Without margins, it is the constraint at the released data. A plan chooses the margins.
     """
 
     constraint: PrivateConstraint
+    agent: int  # position of the agent that has the constraint and its data
+    columns: Index  # positions of the constraint's variables in the agent's vector
+    # Margins by index of the part, for parts without data that multiply variables.
     margins: Mapping[int, float] = field(default_factory=dict)
+    # Sets of noise by index of the part, for parts with data that multiply variables.
     balls: Mapping[int, NoiseBall] = field(default_factory=dict)
-    price: float | None = None
+    price: float | None = None  # price per unit of slack in a part; None if no slack is allowed
 
     @property
     def firm(self) -> bool:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from .._arguments import Kind, check_argument, choice, finite, one_of, optional, positive_finite
 from .._words import number, together
-from ..algorithms.program import Kept, Program
+from ..algorithms.program import Program
 from ..errors import ModelError, PrivacyError
 from ..model.agent import private_in
 from ..model.declaration import Declaration
@@ -225,11 +225,10 @@ def with_margins(
     PrivacyError
         If the shares are not positive, do not fit the constraints, or add up to more than 1.
     """
-    limits = [limited.tightened.constraint for limited in program.kept]
     if shares is not None:
         counts = [len(of_limit) for of_limit in shares]
         total = math.fsum(share for of_limit in shares for share in of_limit)
-        fits = counts == [len(limit.parts) for limit in limits]
+        fits = counts == [len(limit.constraint.parts) for limit in program.kept]
         positive = all(share > 0 for of_limit in shares for share in of_limit)
         if not (fits and positive and total <= 1 + _SLACK):
             raise PrivacyError(
@@ -238,10 +237,7 @@ def with_margins(
                 "problem.plan(...)."
             )
     spreads = spreads_of(program, agents)
-    holders = [limited.agent for limited in program.kept]
-    tightened_parts = tightened(limits, holders, spreads, violation, price, shares)
-    pairs = zip(program.kept, tightened_parts, strict=True)
-    return replace(program, kept=tuple(replace(limited, tightened=part) for limited, part in pairs))
+    return replace(program, kept=tightened(program.kept, spreads, violation, price, shares))
 
 
 def spreads_of(program: Program, agents: Agents) -> dict[int, Spread]:
@@ -261,23 +257,23 @@ def margin_rows(program: Program) -> list[str]:
     return [*rows, f"... and {more} more"] if more else rows
 
 
-def _margins_in_words(limit: Kept) -> str:
-    constraint, parts = limit.tightened.constraint, []
-    fixed = sorted(limit.tightened.margins.values())
+def _margins_in_words(limit: Tightened) -> str:
+    parts = []
+    fixed = sorted(limit.margins.values())
     if fixed:
         low, high = f"{fixed[0]:.3g}", f"{fixed[-1]:.3g}"
         count = "" if len(fixed) == 1 else f" on {len(fixed)} rows"
         parts.append(f"margin {low if low == high else f'{low} to {high}'}{count}")
-    if limit.tightened.balls:
+    if limit.balls:
         reach = max(
             ball.length * float(np.abs(ball.noise.data).max(initial=0.0))
-            for ball in limit.tightened.balls.values()
+            for ball in limit.balls.values()
         )
         parts.append(
             f"a margin that grows with the decision, {reach:.3g} times the length of what the data "
             "multiply"
         )
-    return f"{constraint.what}: {together(parts)}"
+    return f"{limit.constraint.what}: {together(parts)}"
 
 
 # Text of the guarantee with constraints='released'.
@@ -373,14 +369,13 @@ class _Case:
     components: Index
     alpha: float
 
-    def shared(self, holders: Sequence[int], bends: bool) -> tuple[object, ...]:
+    def shared(self, holder: int, bends: bool) -> tuple[object, ...]:
         """Return a key that is equal for parts of constraints that may share one set of noise."""
-        return holders[self.constraint], bends, tuple(self.components.tolist())
+        return holder, bends, tuple(self.components.tolist())
 
 
 def tightened(
-    constraints: Sequence[PrivateConstraint],
-    holders: Sequence[int],
+    limits: Sequence[Tightened],
     spreads: Mapping[int, Spread],
     violation: float,
     price: float | None = None,
@@ -390,10 +385,8 @@ def tightened(
 
     Parameters
     ----------
-    constraints : sequence of PrivateConstraint
-        Constraints with private data.
-    holders : sequence of int
-        Index of the agent whose data each constraint contains.
+    limits : sequence of Tightened
+        Constraints with private data; their margins are replaced.
     spreads : mapping of int to Spread
         Noise in the released data, by index of the agent.
     violation : float
@@ -403,16 +396,17 @@ def tightened(
     shares : sequence of sequence of float, optional
         Division of the probability over the parts of every constraint; equal if omitted.
     """
+    constraints = [limit.constraint for limit in limits]
     if shares is None:
         parts = [len(constraint.parts) for constraint in constraints]
         shares = [[1 / sum(parts)] * each for each in parts]
     groups: dict[tuple[object, ...], list[_Case]] = {}
-    for i, (constraint, holder) in enumerate(zip(constraints, holders, strict=True)):
-        spread = spreads[holder]
-        for k, part in enumerate(constraint.parts):
-            components = spread.components(constraint.entries(part.rows))
+    for i, limit in enumerate(limits):
+        spread = spreads[limit.agent]
+        for k, part in enumerate(limit.constraint.parts):
+            components = spread.components(limit.constraint.entries(part.rows))
             case = _Case(i, k, spread, components, violation * shares[i][k])
-            groups.setdefault(case.shared(holders, part.bends), []).append(case)
+            groups.setdefault(case.shared(limit.agent, part.bends), []).append(case)
     margins: list[dict[int, float]] = [{} for _ in constraints]
     balls: list[dict[int, NoiseBall]] = [{} for _ in constraints]
     for cases in groups.values():
@@ -446,8 +440,8 @@ def tightened(
             rounded = spread.rounding * image.rounded()
             margins[case.constraint][case.part] = float((margin + rounded) * (1 + 1e-9))
     return tuple(
-        Tightened(constraint, margin, ball, price)
-        for constraint, margin, ball in zip(constraints, margins, balls, strict=True)
+        replace(limit, margins=margin, balls=ball, price=price)
+        for limit, margin, ball in zip(limits, margins, balls, strict=True)
     )
 
 

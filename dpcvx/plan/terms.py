@@ -135,7 +135,7 @@ class Terms:
     @property
     def slack_penalty(self) -> float:
         """Penalty for violating a private constraint by one unit; 0 if none may be violated."""
-        return next((limit.tightened.price or 0.0 for limit in self.program.kept), 0.0)
+        return next((limit.price or 0.0 for limit in self.program.kept), 0.0)
 
     @property
     def noisy(self) -> bool:

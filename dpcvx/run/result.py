@@ -502,8 +502,8 @@ def _value(value: Array, width: int) -> str:
 
 def _ended(result: Result) -> str:
     """Return a run's status in words; a sentence on margins if these may have caused it."""
-    tightened = [limit.tightened for limit in result.raw.program.kept]
-    if result.status is not Status.INFEASIBLE or not any(part.firm for part in tightened):
+    firm = any(limit.firm for limit in result.raw.program.kept)
+    if result.status is not Status.INFEASIBLE or not firm:
         return result.status.value
     return (
         "infeasible: the margins for noise in constraints with private data leave no room: no "

@@ -24,7 +24,6 @@ from ..model.collapse import parts_of
 from ..model.declaration import Declaration
 from ..model.defined import with_defined
 from ..model.private import Private
-from ..model.private_constraints import Tightened
 from ..model.sealed import Sealed
 from ..run.data import DataSource, own_sources, source_for, sources_of
 from ..run.gate import read, read_as_they_are, read_for_gradients, read_sparse_too
@@ -211,10 +210,11 @@ def breaks(
     """
     values = _values(_decided(problem, solution), data)
     for limit in solution.program.kept:
-        constraint, d = limit.tightened.constraint, np.concatenate(values[limit.agent])
+        constraint, d = limit.constraint, np.concatenate(values[limit.agent])
         paid = missed.get(constraint.what, np.zeros(len(constraint.parts)))
         # Minimize the slack in excess of the paid slack.
-        loosened = Tightened(constraint, {k: -by for k, by in enumerate(paid)}, price=1.0)
+        margins = {k: -by for k, by in enumerate(paid)}
+        loosened = replace(limit, margins=margins, balls={}, price=1.0)
         exact, x = loosened.at(d), solution.vectors[limit.agent][limit.columns]
         answer = solve_pinned(exact, np.arange(x.size), x)
         if answer.x is None or answer.extra[loosened.missable].max() > _BROKEN:

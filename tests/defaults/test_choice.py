@@ -470,7 +470,7 @@ def plant(rows=3, **agent):
 
 
 def margins(plan):
-    return [margin for kept in plan.program.kept for margin in kept.tightened.margins.values()]
+    return [margin for kept in plan.program.kept for margin in kept.margins.values()]
 
 
 @pytest.mark.parametrize("mechanism", ["auto", "laplace", "gaussian"])

@@ -91,7 +91,7 @@ def test_margins_that_cost_are_smaller_and_those_with_room_larger(kind):
     equal = grid(like=None, most=9.0).plan(mechanism=kind, **BUDGET)
     shaped = grid(most=9.0).plan(mechanism=kind, **BUDGET)
     (balance, line), (plain, room) = (
-        [kept.tightened.margins[0] for kept in plan.program.kept] for plan in (shaped, equal)
+        [kept.margins[0] for kept in plan.program.kept] for plan in (shaped, equal)
     )
     assert balance < 0.8 * plain
     assert room < line < 8 * room
@@ -103,7 +103,7 @@ def test_units_do_not_matter(kind):
     found = []
     for unit, currency in ((1.0, 1.0), (1e3, 1.0), (1.0, 1e4)):
         plan = grid(unit=unit, currency=currency, bent=2.0).plan(mechanism=kind, **BUDGET)
-        found.append([kept.tightened.margins[0] / unit for kept in plan.program.kept])
+        found.append([kept.margins[0] / unit for kept in plan.program.kept])
     np.testing.assert_allclose(found[1:], [found[0]] * 2, rtol=0.03)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpcvx.model.canonical import Narrowed, cone_data
+from dpcvx.model.canonical import cone_data, narrowed
 from dpcvx.model.layout import layout_of
 
 X = cp.Variable((4, 5), name="X")
@@ -37,26 +37,26 @@ def test_values_are_those_of_the_expression_as_it_was_written(seed, chosen):
     tree = sum(cp.sum_squares(3 * term - 1) for term in terms) + cp.max(cp.abs(terms[0]))
     layout = layout_of([tree])
     whole = {v.id: v for v in tree.variables()}
-    held = Narrowed([whole[piece.variable] for piece in layout.pieces], layout)
-    for piece, part in zip(layout.pieces, held.variables, strict=True):
+    variables = [whole[piece.variable] for piece in layout.pieces]
+    (small,), held, its_layout = narrowed([tree], variables, layout)
+    for piece, part in zip(layout.pieces, held, strict=True):
         part.value = np.ravel(whole[piece.variable].value, order="F")[piece.entries]
-    narrowed = held.tree(tree)
-    assert narrowed.value == tree.value
-    assert narrowed.shape == tree.shape
-    assert [v.id for v in held.variables] == [piece.variable for piece in held.layout.pieces]
-    assert held.layout.size == layout.size
-    assert set(narrowed.variables()) == set(held.variables)
+    assert small.value == tree.value
+    assert small.shape == tree.shape
+    assert [v.id for v in held] == [piece.variable for piece in its_layout.pieces]
+    assert its_layout.size == layout.size
+    assert set(small.variables()) == set(held)
 
 
-def test_what_is_shared_in_a_tree_stays_shared_and_the_rest_stays_what_it_was():
+def test_constants_stay_and_a_tree_of_whole_variables_stays_as_it_is():
     term, constant = y[:2] + 1, cp.Constant(np.ones(2))
     tree = cp.sum(cp.square(term)) + cp.sum(cp.multiply(constant, term))
-    narrowed = Narrowed([y], layout_of([tree])).tree(tree)
-    first, second = (arg.args[0] for arg in narrowed.args)
-    assert first.args[0] is second.args[1]
+    (small,), held, _ = narrowed([tree], [y], layout_of([tree]))
+    first, second = (arg.args[0] for arg in small.args)
+    assert first.args[0].args[0] is second.args[1].args[0] is held[0]
     assert second.args[0] is constant
     full = cp.sum(y)
-    assert Narrowed([y], layout_of([full])).tree(full) is full
+    assert narrowed([full], [y], layout_of([full]))[0] == [full]
 
 
 @pytest.mark.parametrize("attribute", [{"nonneg": True}, {"bounds": [np.zeros(6), np.ones(6)]}])

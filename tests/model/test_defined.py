@@ -35,7 +35,7 @@ def test_the_plan_with_a_stock_is_that_with_running_sums():
     sums = 4 + cp.cumsum(u - d)
     cost = cp.sum(u) + cp.sum_squares(sums) + 16
     written = dp.Problem([agent([sums >= 0], cost)]).plan(**PLAN)
-    margins = [p.program.kept[0].tightened.margins for p in (defined, written)]
+    margins = [p.program.kept[0].margins for p in (defined, written)]
     assert margins[0] == pytest.approx(margins[1])
 
 

@@ -30,7 +30,8 @@ BENT = {
 
 
 def limit_of(constraint):
-    return private_constraint(constraint, [d], "Constraint 0 of agent 'a'", "a")
+    compiled = private_constraint(constraint, [d], "Constraint 0 of agent 'a'", "a")
+    return Tightened(compiled, 0, np.arange(compiled.layout.size))
 
 
 def ball(radius):
@@ -40,8 +41,8 @@ def ball(radius):
 
 def bent(constraint, radius):
     limit = limit_of(constraint)
-    balls = {k: ball(radius) for k, part in enumerate(limit.parts) if part.bends}
-    return Tightened(limit, {}, balls)
+    balls = {k: ball(radius) for k, part in enumerate(limit.constraint.parts) if part.bends}
+    return replace(limit, balls=balls)
 
 
 def decided(tightened, direction):
@@ -70,7 +71,9 @@ def test_decisions_hold_for_all_noise_of_the_box_and_for_no_more(name, price):
     constraint, rng = BENT[name], np.random.default_rng(5)
     limit = limit_of(constraint)
     box = replace(ball(2.0), box=True)
-    tightened = Tightened(limit, {}, {k: box for k in range(len(limit.parts))}, price)
+    tightened = replace(
+        limit, balls={k: box for k in range(len(limit.constraint.parts))}, price=price
+    )
     corners = 2.0 * np.array(np.meshgrid(*[[-1, 1]] * D)).reshape(D, -1).T @ box.noise.toarray()
     for direction in rng.normal(1.0, 0.3, size=(3, D)):
         point = decided(tightened, direction)
@@ -103,23 +106,23 @@ def test_the_margin_of_coefficients_is_attained():
 
 def test_margins_are_subtracted_from_what_does_not_bend():
     limit = limit_of(np.ones(D) @ x <= d[0] - d[1])
-    tightened = Tightened(limit, {0: 0.25})
+    tightened = replace(limit, margins={0: 0.25})
     point = decided(tightened, np.ones(D))
     assert point.sum() == pytest.approx(LEFT[0] - LEFT[1] - 0.25, abs=1e-7)
 
 
 def test_what_is_missed_is_paid_for():
     limit = limit_of(cp.sum(x) >= 100 + cp.sum(d))
-    cheap = Tightened(limit, {0: 0.5}, price=0.1)
-    dear = Tightened(limit, {0: 0.5}, price=10.0)
+    cheap = replace(limit, margins={0: 0.5}, price=0.1)
+    dear = replace(limit, margins={0: 0.5}, price=10.0)
     down = -np.ones(D)
     assert decided(cheap, down) == pytest.approx(-3 * np.ones(D), abs=1e-6)
     assert decided(dear, down) == pytest.approx(3 * np.ones(D), abs=1e-6)
-    assert decided(Tightened(limit, {0: 0.5}), down) is None
+    assert decided(replace(limit, margins={0: 0.5}), down) is None
 
 
 def test_directions_are_known_where_no_data_multiply_variables():
     limit = limit_of(cp.sum(x) >= cp.sum(d))
-    found = Tightened(limit, {0: 0.5}).directions()
-    assert found is not None and (found.A != limit.data.A).nnz == 0
+    found = replace(limit, margins={0: 0.5}).directions()
+    assert found is not None and (found.A != limit.constraint.data.A).nnz == 0
     assert bent(BENT["coefficients"], 1.0).directions() is None

@@ -56,7 +56,7 @@ def test_one_release_serves_objective_and_constraints(cost):
     (release,) = result.transcript.releases
     left = plan.agents[0].publication.unlimited(release.value)
     (kept,) = plan.program.kept
-    margin = kept.tightened.margins[0]
+    margin = kept.margins[0]
     p, r = cp.Variable(2, nonneg=True), cp.Variable(nonneg=True)
     f = np.array([1.0, 2.0]) @ p + 10 * r
     if cost:
@@ -177,7 +177,7 @@ def test_groups_and_noise_of_each_agents_own():
         plan = dp.Problem(agents, groups=groups).plan(
             violation_probability=0.1, delta=1e-6, **asked
         )
-        return [kept.tightened.margins[0] for kept in plan.program.kept]
+        return [kept.margins[0] for kept in plan.program.kept]
 
     one = margins(epsilon=1.0, mechanism="laplace")
     # Both agents may hold one person's data: each spends half.
@@ -250,7 +250,7 @@ def test_agents_agree_on_what_their_own_data_limit():
     result = plan.run(seed=4)
     assert dp.not_private.violation(problem, result.solution) <= 1e-6
     assert result.solution["power"] == pytest.approx([1.0, 2.0], abs=0.2)
-    margins = [m for kept in plan.program.kept for m in kept.tightened.margins.values()]
+    margins = [m for kept in plan.program.kept for m in kept.margins.values()]
     assert margins == pytest.approx([margins[0]] * 4)
 
 
@@ -275,14 +275,14 @@ def test_copies_have_the_constraints_without_the_data():
 def test_programs_can_be_sent():
     program = grid().plan(violation_probability=0.1, **BUDGET).program
     again = pickle.loads(pickle.dumps(program))
-    assert again.kept[0].tightened.margins == program.kept[0].tightened.margins
+    assert again.kept[0].margins == program.kept[0].margins
 
 
 def test_the_noise_with_the_smaller_margins_is_chosen():
     plan = grid().plan(violation_probability=0.1, **BUDGET)
     assert "margins" in " ".join(choice.why for choice in plan.choices)
     gaussian = grid().plan(violation_probability=0.1, mechanism="gaussian", **BUDGET)
-    sizes = [one.program.kept[0].tightened.margins[0] for one in (plan, gaussian)]
+    sizes = [one.program.kept[0].margins[0] for one in (plan, gaussian)]
     assert sizes[0] < sizes[1]
 
 
@@ -399,5 +399,5 @@ def test_margins_are_the_same_in_units_far_apart(unit):
         dp.OneShot(), mechanism="gaussian", epsilon=1.0, delta=1e-4, violation_probability=0.01
     )
     assert plan.agents[0].publication.kind == "shaped data"
-    margins = [kept.tightened.margins[0] for kept in plan.program.kept]
+    margins = [kept.margins[0] for kept in plan.program.kept]
     assert margins == pytest.approx([0.831, 0.993], abs=0.01)

@@ -155,8 +155,7 @@ def broken(name, plan, program=None, seed=0, runs=RUNS):
 
 def changed(plan, change):
     """The plan's program with other margins."""
-    kept = tuple(replace(one, tightened=change(one.tightened)) for one in plan.program.kept)
-    return replace(plan.program, kept=kept)
+    return replace(plan.program, kept=tuple(map(change, plan.program.kept)))
 
 
 def halved(tightened):
@@ -228,8 +227,8 @@ def test_the_quantile_of_a_fixed_decision_is_caught_on_coefficients(kind):
     assert broken("knapsack", plan, changed(plan, fixed)) > allowed(0.1)
 
 
-def constraints_of(name):
-    return [kept.tightened.constraint for kept in planned(name).program.kept]
+def limits_of(name):
+    return planned(name).program.kept
 
 
 def identity(size, norm=2):
@@ -237,9 +236,9 @@ def identity(size, norm=2):
 
 
 def test_the_probability_is_divided_over_all_rows():
-    (one,) = tightened(constraints_of("balance"), [0], {0: identity(5)}, 0.1)
+    (one,) = tightened(limits_of("balance"), {0: identity(5)}, 0.1)
     assert one.margins == {0: pytest.approx(sum_quantile(2, np.ones(5), 0.1))}
-    first, second = tightened(constraints_of("lines"), [0, 0], {0: identity(4, 1)}, 0.22)
+    first, second = tightened(limits_of("lines"), {0: identity(4, 1)}, 0.22)
     assert first.margins[0] == pytest.approx(sum_quantile(1, np.ones(4), 0.02))
     assert len(second.margins) == 10
 
@@ -254,7 +253,7 @@ def test_many_rows_that_meet_little_noise_share_one_set():
         epsilon=1.0, delta=1e-6, violation_probability=0.1, mechanism=dp.Gaussian()
     )
     (kept,) = plan.program.kept
-    margins = np.array(list(kept.tightened.margins.values()))
+    margins = np.array(list(kept.margins.values()))
     scale = plan.guarantee.agents[0].scale * 0.1
     assert margins == pytest.approx(scale * np.sqrt(-2 * np.log(0.1)), rel=1e-3)
 
@@ -264,9 +263,8 @@ def test_rows_share_a_set_only_where_those_that_count_gain():
     H = np.random.default_rng(0).normal(size=(20, 2))
     agent = dp.Agent(cp.Minimize(cp.sum(x)), [H @ (x - d) <= 1], name="a")
     plan = dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6, violation_probability=0.1)
-    (constraint,) = [kept.tightened.constraint for kept in plan.program.kept]
     shares = [[0.81, *[0.01] * 19]]
-    (one,) = tightened([constraint], [0], {0: identity(2)}, 0.1, None, shares)
+    (one,) = tightened(plan.program.kept, {0: identity(2)}, 0.1, None, shares)
     alone = sum_quantile(2, H[0], 0.081)
     together = np.sqrt(chi2.isf(0.1, 2)) * np.linalg.norm(H[0])
     assert one.margins[0] == pytest.approx(alone) and alone < 0.8 * together
@@ -276,9 +274,9 @@ def test_margins_cover_the_rounding_to_the_grid():
     plan = planned("balance")
     spread = spread_of(plan.agents[0].publication, plan.agents[0].noise)
     assert spread.rounding > 0
-    (without,) = tightened(constraints_of("balance"), [0], {0: replace(spread, rounding=0.0)}, 0.1)
+    (without,) = tightened(limits_of("balance"), {0: replace(spread, rounding=0.0)}, 0.1)
     (kept,) = plan.program.kept
-    more = kept.tightened.margins[0] - without.margins[0]
+    more = kept.margins[0] - without.margins[0]
     assert more == pytest.approx(5 * spread.rounding * spread.matrix.max(), rel=1e-6)
 
 
@@ -393,8 +391,8 @@ def test_noise_of_another_source_exceeds_some_margin_as_often_as_allowed(name, l
     def share(part):
         exceeded = np.zeros(draws, dtype=bool)
         for kept in plan.program.kept:
-            constraint = kept.tightened.constraint
-            for number, margin in kept.tightened.margins.items():
+            constraint = kept.constraint
+            for number, margin in kept.margins.items():
                 row = constraint.offsets.toarray()[constraint.parts[number].first]
                 exceeded |= noise @ row > part * margin
         return exceeded.mean()

@@ -38,7 +38,7 @@ def test_what_is_missed_is_what_the_tightened_problem_pays_for(ran):
     plan, result = ran
     (release,) = result.transcript.releases
     left = plan.agents[0].publication.unlimited(release.value)
-    ball, above, below = (kept.tightened.margins for kept in plan.program.kept)
+    ball, above, below = (kept.margins for kept in plan.program.kept)
     (radius,), (low,), (high,) = ball.values(), above.values(), below.values()
     p, s = cp.Variable(3, nonneg=True), cp.Variable(3, nonneg=True)
     limits = [

@@ -65,7 +65,7 @@ def test_after_own_decisions_a_start_is_an_answer():
 
 
 def bare(plan):
-    kept = [replace(one, tightened=replace(one.tightened, margins={})) for one in plan.program.kept]
+    kept = [replace(limit, margins={}) for limit in plan.program.kept]
     return replace(plan, program=replace(plan.program, kept=tuple(kept)))
 
 

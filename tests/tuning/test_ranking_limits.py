@@ -28,7 +28,7 @@ def test_each_kind_of_noise_is_tried_with_its_margins_and_counted():
     rows = {c.plan.agents[0].noise.mechanism: c for c in found.candidates}
     assert rows.keys() == {dp.Laplace(), dp.Gaussian()}
     margins = {
-        kind: sum(sum(kept.tightened.margins.values()) for kept in row.plan.program.kept)
+        kind: sum(sum(kept.margins.values()) for kept in row.plan.program.kept)
         for kind, row in rows.items()
     }
     assert margins[dp.Laplace()] < margins[dp.Gaussian()]
@@ -45,7 +45,7 @@ def test_each_kind_of_noise_is_tried_with_its_margins_and_counted():
 def test_a_price_is_that_of_every_plan():
     found = tune(grid(), planned, asked(slack_penalty=4.0), picked(*NAMES[:2]))
     for candidate in found.candidates:
-        assert {kept.tightened.price for kept in candidate.plan.program.kept} == {4.0}
+        assert {kept.price for kept in candidate.plan.program.kept} == {4.0}
 
 
 def test_margins_that_leave_no_decision_are_named():

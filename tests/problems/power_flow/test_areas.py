@@ -79,7 +79,7 @@ def test_areas_are_covered_as_often_as_promised_at_little_cost(planned):
 
 def test_plans_without_margins_are_caught(planned):
     study, plan = planned
-    kept = [replace(one, tightened=replace(one.tightened, margins={})) for one in plan.program.kept]
+    kept = [replace(limit, margins={}) for limit in plan.program.kept]
     bare = replace(plan, program=replace(plan.program, kept=tuple(kept)))
     assert count(study, bare)[0] > ALLOWED
 
