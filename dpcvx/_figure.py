@@ -1,7 +1,8 @@
-"""Style of figures (`figures.mplstyle`), their two widths, and their display in notebooks.
+"""Style of figures (`figures.mplstyle`), their widths, and display of objects in notebooks.
 
 A figure that is the last value of a cell appears once, also without pyplot. If pyplot is imported,
-the figure is its current one, so ``plt.savefig`` and ``plt.title`` apply to it.
+the figure is its current one, so ``plt.savefig`` and ``plt.title`` apply to it. Other objects are
+shown as a card with their main facts, and their full text folded.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -137,3 +138,36 @@ def _picture(figure: Figure) -> bytes:
     held = io.BytesIO()
     figure.savefig(held, format="png", dpi=_DPI)
     return held.getvalue()
+
+
+_BOX = (
+    "display: inline-block; max-width: 60em; padding: 0.5em 1em; border: 1px solid #8888; "
+    "border-radius: 6px; text-align: left"
+)
+_CELL = "padding: 0.15em 1em 0.15em 0; vertical-align: top; text-align: left; border: none"
+Rows = Sequence[tuple[str, str]]
+
+
+def card(thing: object, rows: Rows = ()) -> str:
+    """Return the HTML of an object's card: facts in its ``repr``, rows, and its ``str``, escaped.
+
+    Parameters
+    ----------
+    thing : object
+        Object whose ``repr`` has the form ``<Kind: fact, ...; fact, ...>``.
+    rows : sequence of (str, str)
+        Labels and texts of a table; ``str(thing)`` has this information too.
+    """
+    import html  # its table of entities is slow to import
+
+    kind, _, facts = repr(thing).removeprefix("<").removesuffix(">").partition(": ")
+    lines = [f"<b>{html.escape(kind)}</b>", *(html.escape(fact) for fact in facts.split("; "))]
+    text = "" if type(thing).__str__ is object.__str__ else html.escape(str(thing))
+    folded = f"<details><summary>in full</summary><pre>{text}</pre></details>" if text else ""
+    cells = [
+        f'<tr><td style="{_CELL}; opacity: 0.7">{html.escape(label)}</td>'
+        f'<td style="{_CELL}">{html.escape(said)}</td></tr>'
+        for label, said in rows
+    ]
+    table = f'<table style="margin: 0.4em 0">{"".join(cells)}</table>' if cells else ""
+    return f'<div style="{_BOX}">{"<br>".join(lines)}{table}{folded}</div>'

@@ -25,12 +25,10 @@ from .algorithms.penalties import PenaltyRule, as_penalty
 from .algorithms.program import LocalProgram, Program
 from .algorithms.steps import as_step
 from .model.curvature import smoothness, strong_convexity
-from .sensitivity.known import Known, Objective
 from .sensitivity.queries.data import DataCurvature
-from .sensitivity.queries.gradients import Gradient, GradientStep, Step
-from .sensitivity.queries.query import Query
+from .sensitivity.queries.gradients import Gradient, GradientStep, Step, Stored, StoredGradient
+from .sensitivity.queries.query import Known, Objective, Query
 from .sensitivity.queries.solutions import LocalSolution, Minimizer
-from .sensitivity.queries.stored import Stored, StoredGradient
 from .sensitivity.stored_vectors import LinearCombination
 from .solvers.conic import Outcome
 from .testing.conformance import Conformance, ConformanceReport, MethodCheck, check_method

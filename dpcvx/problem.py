@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._arguments import POSITIVE, check_argument, integer
-from ._card import card
+from ._figure import card
 from ._words import plural
 from .algorithms.base import Algorithm
 from .algorithms.summed import SHARING, SecretSharing, check_sharing

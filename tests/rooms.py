@@ -41,7 +41,7 @@ DERIVES = (
     "sensitivity", "privacy",
 )  # fmt: skip
 # Below all rooms.
-GROUND = ("_arguments", "_card", "_events", "_figure", "_words", "guard", "errors")
+GROUND = ("_arguments", "_events", "_figure", "_words", "guard", "errors")
 
 
 def room_of(name):

@@ -39,7 +39,7 @@ IMPORTERS = {
     "dpcvx.run.private_oracle": {"run.part"},
     "dpcvx.model.row_blocks": {"run.private_oracle"},  # binds their data
     "dpcvx.run.public_oracle": {"run.part", "run.replay"},
-    "dpcvx.sensitivity.known.Objective": {
+    "dpcvx.sensitivity.queries.query.Objective": {
         "extend",  # the type, for queries of others
         "run.private_oracle",
         "run.public_oracle",
@@ -48,7 +48,7 @@ IMPORTERS = {
     "dpcvx.sensitivity.stored_vectors.StoredVectors": {
         "run.private_oracle",
         "run.public_oracle",
-        "sensitivity.known",
+        "sensitivity.queries.query",
     },
     "dpcvx.model.sealed.unseal": {"run.gate"},
     "dpcvx.model.sealed.raw_array": {"run.gate"},

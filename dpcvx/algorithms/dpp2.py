@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from .._arguments import POSITIVE, number, optional
 from ..errors import ModelError
 from ..guard import frameless
-from ..sensitivity.queries.stored import Stored, StoredGradient
+from ..sensitivity.queries.gradients import Stored, StoredGradient
 from ..sensitivity.stored_vectors import LinearCombination
 from .base import Iterates, Local, Oracle, Output
 from .facts import PublicFacts

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from .._arguments import POSITIVE, optional
 from ..guard import frameless
+from ..sensitivity.queries.gradients import Stored
 from ..sensitivity.queries.query import Query
-from ..sensitivity.queries.stored import Stored
 from ..sensitivity.stored_vectors import LinearCombination
 from .base import Iterates, Local, Oracle, Output
 from .facts import PublicFacts

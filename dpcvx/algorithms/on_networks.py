@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from ..sensitivity.queries.gradients import Step
+from ..sensitivity.queries.gradients import Step, Stored, StoredGradient
 from ..sensitivity.queries.query import Query
 from ..sensitivity.queries.solutions import Minimizer
-from ..sensitivity.queries.stored import Stored, StoredGradient
 from .agent_state import AgentState, projected_step
 from .base import Algorithm, Batch, Iterates, Local, Oracle, Requirements, Residuals
 from .networks import Network, Rank, build

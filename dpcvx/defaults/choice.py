@@ -41,7 +41,7 @@ from .conditions import conditions
 from .landscape import landscape
 from .learning import asked_scale, may_learn, refused, with_learning
 from .noisy_rounds import NoisyRounds, best_rounds, calibrated, calibrated_with_limit
-from .perturbation import regularization
+from .predicted import regularization
 from .remarks import SQUARED, noise_over_signal
 from .response import Response
 from .stakes import by_agent, margin_ratio, margin_shares, stand_ins_of

@@ -22,8 +22,14 @@ from ..model.quadratic import is_quadratic_given_data
 from ..plan.agent_plan import AgentPlan, Agents
 from ..sensitivity.certificate import Sensitivity
 from .landscape import Landscape, landscape, summed
-from .perturbation import regularization
-from .predicted import chosen_penalty, chosen_step, constant_step, longest, require_scale
+from .predicted import (
+    chosen_penalty,
+    chosen_step,
+    constant_step,
+    longest,
+    regularization,
+    require_scale,
+)
 
 Array = NDArray[np.float64]
 # Typical size of an entry of private data, in units of its largest change.

@@ -1,8 +1,8 @@
-r"""Step sizes chosen by predicted suboptimality of noisy gradient descent on a quadratic.
+r"""Step sizes and weights of quadratics, chosen by predicted suboptimality on a quadratic.
 
-Take gradient descent with step size :math:`\eta` along a direction of curvature h, with the initial
-distance :math:`e_0` from the optimum and independent noise :math:`\xi_k` in round k. The distance
-after t rounds is
+*Step sizes.* Take noisy gradient descent with step size :math:`\eta` along a direction of curvature
+h, with the initial distance :math:`e_0` from the optimum and independent noise :math:`\xi_k` in
+round k. The distance after t rounds is
 
 .. math::
     e_t = c^t e_0 - \eta \sum_{k \le t} c^{t-k} \xi_k, \qquad c = 1 - \eta h ,
@@ -21,6 +21,17 @@ The suboptimality is h / 2 times the sum of the squared bias and the variance, o
 Single curvatures are not known; they are assumed to lie around the typical one, some far below it.
 The distance is not known either. The chosen step minimizes the product of the suboptimalities for a
 third of the estimated distance, for that distance, and for three times that distance.
+
+*Objective perturbation.* Let the objective have curvature h near the solution, at distance R from
+the initial point. A quadratic of weight :math:`\Delta` and a random linear term b move the
+minimizer by :math:`\Delta R / (h + \Delta)` and :math:`b / (h + \Delta)`. With the mean of N
+agents' minimizers, the objective rises by about
+
+.. math::
+    \frac{h}{2 (h + \Delta)^2} \Bigl(\Delta^2 R^2 + \frac{1}{N} \operatorname{E} \|b\|^2\Bigr) .
+
+The noise grows with the part of epsilon that the determinant takes, and this part falls with
+:math:`\Delta`. The weight with the smallest sum is proposed.
 """
 
 from __future__ import annotations
@@ -33,10 +44,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..algorithms.facts import Conditions, Output, StepRule
-from ..algorithms.program import LocalProgram, Program
+from ..algorithms.program import LocalProgram, Program, once_per_kind
 from ..algorithms.steps import Constant, Sqrt, smooth_constant
 from ..errors import ModelError
-from ..model.curvature import smoothness
+from ..model.curvature import mean_curvature, smoothness
+from ..plan.agent_plan import Agents
+from ..sensitivity.queries.solutions import perturbation_bounds
 from .landscape import Landscape, landscape
 
 Array = NDArray[np.float64]
@@ -360,3 +373,46 @@ def _weighted(q: Array, T: int) -> tuple[Array, Array]:
     noise = square - 2 * beta * mixed + beta**2 * c**2 * twice / (q * (2 - q))
     bias = np.where(given < q, 1 - given * (2 * T + 1) / 3, second / total)
     return bias, noise / (q * total) ** 2
+
+
+# Weights to try, in units of the largest curvature of one record.
+_WEIGHTS = 2.0 ** np.arange(-10.0, 10.5, 0.5)
+# Typical curvature of records, relative to that of records at their bounds.
+_TYPICAL = 0.4
+# Typical distance to the solution, relative to the distance estimated from declared bounds.
+_FARTHER = 2.5
+
+
+def regularization(agents: Agents, epsilon: float, distance: float) -> float:
+    """Return the weight of the added quadratic with the least predicted error.
+
+    Parameters
+    ----------
+    agents : tuple of AgentPlan
+    epsilon : float
+        Privacy loss of one release.
+    distance : float
+        Typical distance from the initial point to the solution.
+    """
+    private = [agent for agent in agents if agent.bound > 0]
+    bounds = once_per_kind(private, perturbation_bounds)
+    typical = [_TYPICAL * (mean_curvature(agent.form) or 0.0) for agent in private]
+    bend = max((b.bend for b in bounds), default=0.0)
+    weights = [0.0, *(bend * _WEIGHTS).tolist()] if bend > 0 else [0.0]
+
+    def error(weight: float) -> float:
+        total = 0.0
+        for bound, h in zip(bounds, typical, strict=True):
+            term = bound.term(epsilon, weight)
+            if term is None or not bound.searchable(weight):
+                return math.inf
+            h += bound.convexity
+            moved = (weight * _FARTHER * distance) ** 2 + term.variance / len(private)
+            total += h / (h + weight) ** 2 * moved if moved else 0.0
+        return total
+
+    errors = [error(weight) for weight in weights]
+    best = int(np.argmin(errors))
+    # If no weight is possible, return the largest: the plan then reports the obstacle. Three
+    # digits, because processors round the last ones differently.
+    return float(f"{weights[best if math.isfinite(errors[best]) else -1]:.3g}")

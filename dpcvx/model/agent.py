@@ -19,8 +19,8 @@ from .._words import together
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless, require_one_import, understood
 from .atoms import spellings
+from .atoms.spellings import copyable
 from .layout import Layout, layout_of
-from .perspective import copyable
 from .private import Private, specs_of, without_data
 from .spec import Asserted, PrivateSpec, unnamed
 from .structure import Opaque, digest_of, nodes_of

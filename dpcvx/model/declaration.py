@@ -16,14 +16,14 @@ from cvxpy.constraints.zero import Equality, Zero
 from numpy.typing import ArrayLike, NDArray
 
 from .._arguments import listed, pairs, show
-from .._card import card
+from .._figure import card
 from .._words import plural
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless
 from .adjacency import Rows
 from .agent import Agent, is_complex, require_listed, require_public
+from .atoms.spellings import copyable
 from .layout import layout_of
-from .perspective import copyable
 from .private import Private
 from .sealed import complex_array, real_array
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .._card import card
+from .._figure import card
 from .._words import SHOWN, Named, at_most, marked, named, number, paragraph, together
 from ..privacy.last_iterate import Amplification
 from ..privacy.split_noise import coalition

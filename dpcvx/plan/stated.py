@@ -11,8 +11,7 @@ from ..model.spec import PrivateSpec
 from ..privacy.accounting import ryu_kim_claim
 from ..privacy.mechanism import Calibrated, Gaussian
 from ..privacy.split_noise import coalition
-from ..sensitivity.known import Facts
-from ..sensitivity.queries.query import CLAIMED
+from ..sensitivity.queries.query import CLAIMED, Facts
 from ..sensitivity.release_once import Publication
 from .agent_plan import AgentPlan
 from .guarantee import ALONE, OBSERVER, AgentGuarantee, Change, Claim, Guarantee

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._arguments import show
-from .._card import card
+from .._figure import card
 from .._words import at_most, number, plural, together
 from ..errors import ModelError
 from ..guard import frameless

@@ -32,8 +32,7 @@ from ..privacy.ledger_lines import Writer
 from ..privacy.mechanism import Calibrated
 from ..privacy.noise import Grid, Unrounded
 from ..privacy.randomness import Sources, uniform
-from ..sensitivity.known import Facts, Known
-from ..sensitivity.queries.query import Query
+from ..sensitivity.queries.query import Facts, Known, Query
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

@@ -23,9 +23,16 @@ from ..model.record_curvature import RecordCurvature
 from ..model.row_blocks import bound_objective
 from ..model.trailing import BehindTheDoor, of_all
 from ..privacy.mechanism import Calibrated
-from ..sensitivity.known import Facts, Known, Objective, finite_clipped, finite_gradient
 from ..sensitivity.queries.data import MomentsTerm
-from ..sensitivity.queries.query import Query, require_priced
+from ..sensitivity.queries.query import (
+    Facts,
+    Known,
+    Objective,
+    Query,
+    finite_clipped,
+    finite_gradient,
+    require_priced,
+)
 from ..sensitivity.queries.scale import CurvatureSums
 from ..sensitivity.queries.solutions import PerturbedMinimizer
 from ..sensitivity.stored_vectors import (

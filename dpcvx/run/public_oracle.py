@@ -15,8 +15,7 @@ from ..model.quadratic import data_curvature
 from ..model.record_curvature import RecordCurvature
 from ..privacy.accounts import Account
 from ..privacy.noise import Unrounded
-from ..sensitivity.known import Facts, Objective, finite_clipped
-from ..sensitivity.queries.query import Query
+from ..sensitivity.queries.query import Facts, Objective, Query, finite_clipped
 from ..sensitivity.release_once import Publication, Statistic
 from ..sensitivity.stored_vectors import LinearCombination, StoredVectors
 from .gate import Charge, PrivacyGate, Release, entry_for, read

@@ -21,8 +21,7 @@ from ..plan.terms import Terms
 from ..privacy.accounts import Account
 from ..privacy.ledger import Ledger
 from ..privacy.ledger_file import finished, past_of
-from ..sensitivity.known import Facts, finite_gradient
-from ..sensitivity.queries.query import Query
+from ..sensitivity.queries.query import Facts, Query, finite_gradient
 from ..sensitivity.stored_vectors import LinearCombination
 from .batch import batches, one_by_one
 from .gate import Release

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._arguments import one_of
-from .._card import card
+from .._figure import card
 from .._words import at_most, plural
 from ..algorithms.base import OUTPUTS
 from ..errors import ModelError

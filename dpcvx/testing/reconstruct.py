@@ -29,7 +29,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as sla
 from numpy.typing import NDArray
 
-from .._card import card
+from .._figure import card
 from .._words import plural
 from ..errors import ModelError
 from ..guard import frameless

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from .._card import card
+from .._figure import card
 from .._words import number, plural
 from ..defaults.remarks import DOUBT
 from ..errors import DpcvxError, ModelError

@@ -31,7 +31,7 @@ from ..privacy.randomness import Randomness, source_for, uniform
 from ..run.data import sources_of
 from ..run.gate import read_sparse_too
 from ..run.loop import PARTS
-from ..sensitivity.known import finite_gradient
+from ..sensitivity.queries.query import finite_gradient
 from ..solvers.newton import PLAIN
 from ..solvers.projector import Projector
 from .settings import OutOfTime, PlanTrial, Setting, Way, lengthened, rough, scaled

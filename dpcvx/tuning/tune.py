@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from scipy.stats import binomtest
 
 from .._arguments import check_argument, count, listed, positive_finite, show
-from .._card import card
-from .._figure import TWO_COLUMNS, axes_on, canvas, figure_of, styled
+from .._figure import TWO_COLUMNS, axes_on, canvas, card, figure_of, styled
 from .._words import number, plural, together
 from ..algorithms.base import Algorithm
 from ..errors import ModelError

@@ -22,9 +22,8 @@ from dpcvx.run.private_oracle import PrivateOracle
 from dpcvx.run.public_oracle import PublicOracle
 from dpcvx.run.replay import ReplayOracle
 from dpcvx.sensitivity.certificate import Sensitivity
-from dpcvx.sensitivity.queries.gradients import Gradient, GradientStep, Step
+from dpcvx.sensitivity.queries.gradients import Gradient, GradientStep, Step, Stored
 from dpcvx.sensitivity.queries.solutions import LocalSolution, Minimizer
-from dpcvx.sensitivity.queries.stored import Stored
 from dpcvx.sensitivity.stored_vectors import LinearCombination
 from dpcvx.solvers.conic import Outcome
 from dpcvx.solvers.projector import Projection

@@ -14,7 +14,7 @@ import dpcvx as dp
 from dpcvx.model.normal_form import Clip
 from dpcvx.model.record_curvature import RecordCurvature
 from dpcvx.privacy.noise import on_grid
-from dpcvx.sensitivity.known import Known, Objective, finite_clipped
+from dpcvx.sensitivity.queries.query import Known, Objective, finite_clipped
 from dpcvx.sensitivity.queries.scale import CurvatureSums, LearnedGradient, RecordsAbove
 
 M, N, CLIP = 15, 3, 0.6

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from ..._words import at_least
 from ...errors import PrivacyError
 from ...model.quadratic import curved
-from ..known import Facts, Known, Objective
 from ..second_moments import Scaled, moments, more_than_moments
 from .gradients import Gradient
-from .query import Query
+from .query import Facts, Known, Objective, Query
 
 Array = NDArray[np.float64]
 

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import PrivacyError
-from ..known import Facts, Known, Objective, finite
-from .query import Query, rounding_floor
+from .query import Facts, Known, Objective, Query, finite, rounding_floor
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

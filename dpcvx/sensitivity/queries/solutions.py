@@ -16,8 +16,18 @@ from ...model.curvature import record_smoothness, smoothness, strong_convexity
 from ...privacy.linear_term import LinearTerm, Magnitudes, linear_term
 from ...solvers.projector import Projector
 from ...solvers.steps import CertifiedSearch, Minimization, ProximalStep
-from ..known import ROUNDING, Facts, Known, Objective, finite_gradient
-from .query import CLAIMED, Query, gradient_level, require_uniform, rounding_floor
+from .query import (
+    CLAIMED,
+    ROUNDING,
+    Facts,
+    Known,
+    Objective,
+    Query,
+    finite_gradient,
+    gradient_level,
+    require_uniform,
+    rounding_floor,
+)
 
 Array = NDArray[np.float64]
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from dpcvx.defaults.data_shape import ShapeTask, best_shape, best_shapes
-from dpcvx.defaults.descent import descend
+from dpcvx.defaults.data_shape import ShapeTask, best_shape, best_shapes, descend
 
 
 def bowls(count, size, seed=0):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpcvx.algorithms.acceleration import RecentMoves, accelerated, cleared
+from dpcvx.algorithms.admm import RecentMoves, accelerated, cleared
 
 
 def iterated(move, point, rounds, length=5):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.model.perspective import copyable
+from dpcvx.model.atoms.spellings import copyable
 
 x, t = cp.Variable(2, name="x"), cp.Variable(name="t")
 s = cp.Variable(name="s", nonneg=True)

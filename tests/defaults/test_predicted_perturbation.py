@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.defaults.perturbation import regularization
+from dpcvx.defaults.predicted import regularization
 from tests.algorithms.test_objective_perturbation import clinic, records
 
 
