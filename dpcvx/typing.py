@@ -28,7 +28,7 @@ from .privacy.secret_sharing import Encoding, Residues
 from .run.data import DataSource
 from .run.executors.in_process import Executor
 from .run.history import History
-from .run.solution import Iterate
+from .run.solution import Iterate, Surrogates
 from .solvers.steps import Minimization
 from .testing.check import AgentCheck
 from .testing.reconstruct import Guess
@@ -81,6 +81,7 @@ __all__ = [
     "Scaling",
     "Secrecy",
     "StepRule",
+    "Surrogates",
     "Terms",
     "Values",
     "Writer",

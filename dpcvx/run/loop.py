@@ -30,7 +30,7 @@ from .executors.in_process import Automatic, Executor
 from .oracle import AgentOracle
 from .report import Reporter
 from .result import Result, Transcript
-from .solution import Iterate, Solution, released_of
+from .solution import Iterate, Solution, released_of, surrogates_of
 from .watch import Watch
 from .worker import Reply, Report, make_worker, total_of
 
@@ -135,9 +135,11 @@ def drive(
 
     def solution(answers: Sequence[Answer], which: Literal["average", "last"]) -> Solution:
         vectors = tuple(getattr(answer, which) for answer in answers)
-        return Solution(program, vectors, start, decision)
+        return Solution(program, vectors, start, decision, surrogates)
 
     answers, decision = [report.answer for report in reports], algorithm.decision(server)
+    given = [report.surrogate for report in reports]
+    surrogates = surrogates_of(plan, given)
     average, last = solution(answers, "average"), solution(answers, "last")
     tail = weighted = average
     past[t] = answers
@@ -176,7 +178,7 @@ def drive(
         violation={a.name: r.violation for a, r in zip(program.agents, reports, strict=True)},
         transcript=transcript,
         constraint_slack=algorithm.constraint_slack(server),
-        released={} if decision is None else released_of(program, decision),
+        released=released_of(program, decision, given),
         notes=algorithm.notes(server),
         problem=plan.problem,
     )

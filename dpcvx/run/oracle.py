@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,14 @@ from ..sensitivity.stored_vectors import LinearCombination
 from .gate import Release
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Surrogate:
+    """Public data in place of an agent's data: the objective is the same as for the release."""
+
+    data: tuple[Array, ...]  # by private object, flat
+    whole: bool  # whether the agent released its data, and not sums or coefficients of them
 
 
 class AgentOracle(abc.ABC):
@@ -36,6 +45,7 @@ class AgentOracle(abc.ABC):
         self.accounts = accounts
         self.releases = releases
         self.count = count
+        self.surrogate: Surrogate | None = None  # if the agent's data were released once
         self._round = self._step = self._most = 0
 
     @property

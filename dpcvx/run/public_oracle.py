@@ -19,7 +19,7 @@ from ..sensitivity.queries.query import Facts, Objective, Query, finite_clipped
 from ..sensitivity.release_once import Publication, Statistic
 from ..sensitivity.stored_vectors import LinearCombination, StoredVectors
 from .gate import Charge, PrivacyGate, Release, entry_for, read
-from .oracle import AgentOracle
+from .oracle import AgentOracle, Surrogate
 
 Array = NDArray[np.float64]
 
@@ -156,10 +156,12 @@ def _answering(
     releases: list[Release],
 ) -> PublicOracle:
     """Return the oracle of an agent, from its released statistic."""
-    surrogate = facts.form.bind(publication.restore(released))
-    data = None
+    restored, data = publication.restore(released), None
     if publication.kind in ("sums", "second moments"):
         data = released  # the statistic contains all that the model uses
     elif isinstance(publication, Publication) and publication.whole:
         data = publication.unlimited(released)
-    return PublicOracle(facts, surrogate, account, releases, data)
+    oracle = PublicOracle(facts, facts.form.bind(restored), account, releases, data)
+    if isinstance(publication, Publication):  # rows that stand for second moments take much memory
+        oracle.surrogate = Surrogate(tuple(restored), publication.whole)
+    return oracle

@@ -55,6 +55,7 @@ _HINTS = {
     "variables": "result.to_dict()",
     "items": "result.to_dict().items()",
     "x": "result['x'] with the name of a variable, or result.to_dict()",
+    "dual": "result.solution.dual(constraint)",
     "duals": "result.solution.dual(constraint)",
     "dual_value": "result.solution.dual(constraint)",
     "epsilon": "result.guarantee.epsilon",
@@ -188,9 +189,9 @@ class Result:
         agent 'grid'": one number per row or cone with private data. Chance constraints hold after
         they are relaxed by this amount.
     released : dict of str to ndarray
-        Released data by name of the private object, if the data were released once and the model
-        was solved as written; else empty. They are public: solve other models with them, draw
-        them, or change public parameters, at no privacy cost.
+        Released data by name of the private object, if the plan released the data once; else
+        empty, as with owners unless the model was solved as written. They are public: solve other
+        models with them, draw them, or change public parameters, at no privacy cost.
     notes : tuple of str
         Notes on a resumed run, and on the solution.
     problem : Problem or None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import cvxpy as cp
@@ -15,16 +16,45 @@ from numpy.typing import NDArray
 from .._arguments import POSITIVE, check_argument, integer, show
 from .._words import plural
 from ..algorithms.common_point import shared_mean
-from ..algorithms.program import Program
+from ..algorithms.program import AsWritten, Program, compile_problem
 from ..algorithms.written_model import Decision
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless
 from ..model.declaration import SLACK
 from ..model.matrices import from_real_entries, real_entries
+from ..plan.agent_plan import with_releases
+from ..plan.terms import Terms
+from .oracle import Surrogate
 
 Array = NDArray[np.float64]
 # Tolerance relative to the largest dual value: solvers return such values in place of zero.
 _UNPAID = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Surrogates:
+    """Plan whose agents released their data once, and public data in place of the agents' data.
+
+    With these data, the problem has the objective that the run minimized.
+    """
+
+    plan: Terms
+    data: tuple[Array, ...]  # by agent, one private object after the other
+
+    @cached_property
+    def program(self) -> Program:
+        """The user's model, for the server to solve as written."""
+        self.plan.require_current_parameters()
+        options = AsWritten(margins=False, penalty=None)
+        program = compile_problem(self.plan.problem, as_written=options)
+        assert program.model is not None
+        return replace(program, model=with_releases(program.model, self.plan.agents))
+
+    @cached_property
+    def decision(self) -> Decision:
+        """Solution of the user's model for the public data, with dual values."""
+        assert self.program.model is not None
+        return self.program.model.decide(self.data)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +71,21 @@ class Solution:
         Initial values of all variables, by cvxpy id; entries that no agent uses keep these values.
     decision : Decision or None
         Solution of the joint problem for the released data, with dual values; None if the server
-        has not solved one.
+        has not solved the model as written.
+    surrogates : Surrogates or None
+        Plan and public data that give dual values of other runs; None if agents released more than
+        once, and in copies.
     """
 
     program: Program = field(repr=False)
     vectors: tuple[Array, ...] = field(repr=False)
     start: Mapping[int, Array] = field(repr=False)
     decision: Decision | None = field(default=None, repr=False)
+    surrogates: Surrogates | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        # Copies drop the problem: its parameters may have other values later.
+        return {**self.__dict__, "surrogates": None}
 
     def __repr__(self) -> str:
         entries = sum(x.size for x in self.vectors)
@@ -180,7 +218,8 @@ class Solution:
     def dual(self, constraint: cp.Constraint) -> Any:
         """Return the dual value of a constraint in the problem that was solved for released data.
 
-        It is computed from released values, so it costs no privacy (post-processing). Dual values
+        It is computed from released values, so it costs no privacy (post-processing). If the run
+        did not solve the model as written, the first call does, for the released data. Dual values
         of linear programs jump when the data change slightly: see `dual_stability`. With
         ``scenarios=``, the dual value belongs to the problem that averages over the scenarios. In
         geometric programs it is relative, as in cvxpy: percent of the objective per percent.
@@ -198,11 +237,11 @@ class Solution:
         Raises
         ------
         PrivacyError
-            If the run did not solve one problem for released data.
+            If the agents did not release their data once, or the result is a copy.
         ModelError
             If the solved problem does not contain this constraint, or is mixed-integer.
         """
-        return self._priced(constraint).duals[constraint.id]
+        return self._priced(constraint)[0].duals[constraint.id]
 
     @frameless
     def dual_stability(
@@ -236,7 +275,8 @@ class Solution:
         """
         check_argument("solution.dual_stability", "draws", draws, integer(1))
         check_argument("solution.dual_stability", "tolerance", tolerance, POSITIVE)
-        decision, model = self._priced(constraint), self.program.model
+        decision, program = self._priced(constraint)
+        model = program.model
         value = np.asarray(decision.duals[constraint.id])
         sizes = [np.abs(part).max(initial=0.0) for part in map(_entries, decision.duals.values())]
         near = tolerance * np.abs(value) + _UNPAID * max(sizes)
@@ -245,25 +285,30 @@ class Solution:
             return np.ones(value.shape)
         stays = np.zeros(value.shape)
         for released in model.redrawn(decision.data, draws):
-            again = self.program.decide(released, decision.scenarios, decision.solver)
+            again = program.decide(released, decision.scenarios, decision.solver)
             other = again.duals.get(constraint.id)
             if other is not None:
                 stays += np.abs(np.asarray(other) - value) <= near
         return stays / draws
 
-    def _priced(self, constraint: cp.Constraint) -> Decision:
-        """Return the joint problem's solution if it has a dual value of this constraint."""
-        decision = self.decision
+    def _priced(self, constraint: cp.Constraint) -> tuple[Decision, Program]:
+        """Return the joint problem's solution if it has a dual value of this constraint.
+
+        Also return the program that it solves.
+        """
+        decision, program = self.decision, self.program
+        if decision is None and self.surrogates is not None:
+            decision, program = self.surrogates.decision, self.surrogates.program
         if decision is None or decision.vectors is None:
             raise PrivacyError(
                 "This run has no dual values, so constraint.dual_value is None. Write "
-                "problem.plan(dp.OneShot(as_written=True), ...), which solves the model for "
-                "released data and has its prices. Other runs release gradients or linear "
-                "coefficients, whose prices say nothing, and exact prices would reveal the data."
+                "problem.plan(release='once', ...) or problem.plan(dp.OneShot(as_written=True), "
+                "...), and read solution.dual of the run's own result, not of a copy. Prices then "
+                "follow from released data; exact prices would reveal the data."
             )
         number = constraint.id if isinstance(constraint, cp.Constraint) else None
         if number not in decision.duals:
-            model = self.program.model
+            model = program.model
             if model is not None and model.mixed:
                 raise ModelError(
                     "A problem with boolean or integer variables has no dual values, as in cvxpy. "
@@ -279,7 +324,7 @@ class Solution:
                 "the Python object that you gave to dp.Agent or dp.Problem. Constraints that "
                 "margins keep for the true data have no dual value."
             )
-        return decision
+        return decision, program
 
     def _found(self, variable: cp.Variable | str, written: str) -> tuple[int, str]:
         """Return the cvxpy id and the name of a variable that at least one agent holds.
@@ -434,18 +479,46 @@ def assign(
                 dual.save_value(part)
 
 
-def released_of(program: Program, decision: Decision) -> dict[str, Array]:
+def surrogates_of(plan: Terms, reported: Sequence[Surrogate | None]) -> Surrogates | None:
+    """Return the public data that give dual values; None if a run's releases do not give them.
+
+    Parameters
+    ----------
+    plan : Terms
+    reported : sequence of (Surrogate or None)
+        Public data in place of each agent's data, if the agent released its data once.
+    """
+    agents, data = plan.program.agents, list[Array]()
+    for local, surrogate in zip(agents, reported, strict=True):
+        if local.limits or (local.form.private and surrogate is None):
+            return None  # margins are no constraint of the user's, so they have no dual value
+        data.append(np.concatenate([np.zeros(0), *(surrogate.data if surrogate else ())]))
+    return Surrogates(plan, tuple(data)) if plan.published and plan.problem.is_dcp() else None
+
+
+def released_of(
+    program: Program, decision: Decision | None, reported: Sequence[Surrogate | None]
+) -> dict[str, Array]:
     """Return the released data by name of the private object; empty without noise.
 
     Parameters
     ----------
     program : Program
-        Program that the server solved as written.
-    decision : Decision
-        Its solution for released data.
+    decision : Decision or None
+        Solution for released data, if the server solved the model as written.
+    reported : sequence of (Surrogate or None)
+        As for `surrogates_of`.
     """
     model = program.model
-    if model is None or not any(model.published):
+    if decision is None or model is None:
+        pairs = zip(program.agents, reported, strict=True)
+        return {
+            spec.name: spec.shaped(part)
+            for local, surrogate in pairs
+            if surrogate is not None and surrogate.whole
+            for spec, part in zip(local.form.private, surrogate.data, strict=True)
+        }
+    if not any(model.published):
         return {}
     return {
         spec.name: spec.shaped(part)

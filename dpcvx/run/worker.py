@@ -31,7 +31,7 @@ from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.newton import PLAIN
 from ..solvers.projector import Projector
 from .gate import Release
-from .oracle import AgentOracle
+from .oracle import AgentOracle, Surrogate
 
 Array = NDArray[np.float64]
 
@@ -54,6 +54,7 @@ class Report:
     violation: float  # largest distance of the last iterate from the agent's set; nan if unknown
     account: Account
     releases: list[Release]  # empty unless recorded
+    surrogate: Surrogate | None = None  # public data of the agent, if it released them once
 
 
 class Worker:
@@ -169,7 +170,8 @@ class Worker:
             key = id(answer.last)
             if key not in violations:
                 violations[key] = self._local.projector.violation(answer.last)
-            reports.append(Report(answer, violations[key], account, releases[agent]))
+            surrogate = self._oracle.surrogate
+            reports.append(Report(answer, violations[key], account, releases[agent], surrogate))
         return reports
 
     def _common(self, messages: Sequence[Any]) -> Any:

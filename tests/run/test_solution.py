@@ -73,6 +73,69 @@ def test_a_run_has_no_dual_values_and_says_so(solved):
     assert limit.dual_value is None
 
 
+def priced(algorithm=None, **settings):
+    """A market: two agents with private costs, one of them for two plants; demand is public."""
+    p, q, demand = cp.Variable(2, name="p"), cp.Variable(name="q"), cp.Parameter(value=3.0)
+    cost = dp.Private([1.0, 2.0], name="cost", adjacency=dp.Within(0.1))
+    level = dp.Private(1.5, name="level", adjacency=dp.Within(0.1))
+    limits, balance = [p >= 0, p <= 2], cp.sum(p) + q == demand
+    north = dp.Agent(cp.Minimize(cost @ p + cp.sum_squares(p)), limits, name="north")
+    south = dp.Agent(cp.Minimize(cp.square(q - level)), [cp.abs(q) <= 5], name="south")
+    plan = dp.Problem([north, south], coupling=[balance]).plan(
+        algorithm, epsilon=5.0, delta=1e-6, release="once", **settings
+    )
+    return plan, balance, limits, demand
+
+
+def exact_prices(cost, level, demand):
+    """The balance's and the limits' prices from cvxpy, for public data."""
+    p, q = cp.Variable(2), cp.Variable()
+    balance, limits = cp.sum(p) + q == demand, [p >= 0, p <= 2]
+    objective = cost @ p + cp.sum_squares(p) + cp.square(q - level)
+    cp.Problem(cp.Minimize(objective), [balance, *limits]).solve(solver=cp.CLARABEL)
+    return balance.dual_value, *(limit.dual_value for limit in limits)
+
+
+@pytest.mark.parametrize("algorithm", [None, dp.ResourceADMM()], ids=["default", "steps"])
+def test_prices_follow_from_data_that_were_released_once(algorithm):
+    plan, balance, limits, _ = priced(algorithm)
+    result = plan.run(seed=2)
+    expected = exact_prices(result.released["cost"], result.released["level"], 3.0)
+    for constraint, price in zip([balance, *limits], expected, strict=True):
+        np.testing.assert_allclose(result.solution.dual(constraint), price, atol=1e-6)
+    (share,) = np.ravel(result.solution.dual_stability(balance, draws=5, tolerance=0.5))
+    assert 0 < share <= 1
+    assert result.solution.dual_stability(balance, draws=5, tolerance=1e-9) == 0
+    again = plan.replay(plan.run(seed=2, record=True).transcript)
+    assert again.solution.dual(balance) == result.solution.dual(balance)
+
+
+def test_prices_follow_from_linear_coefficients_too():
+    """Ten entries enter through two sums: coefficients are released, and not the data."""
+    x, M = cp.Variable(2, name="x"), np.arange(20.0).reshape(2, 10) % 7
+    d = dp.Private(np.ones(10), name="d", adjacency=dp.Within(0.1))
+    limit = cp.sum(x) <= 20
+    agent = dp.Agent(cp.Minimize(cp.sum_squares(x - M @ d)), [limit], name="solo")
+    plan = dp.Problem([agent]).plan(epsilon=5.0, delta=1e-6, release="once")
+    assert not plan.agents[0].publication.whole
+    result = plan.run(seed=0)
+    assert result.released == {}
+    price, (data,) = result.solution.dual(limit), result.solution.surrogates.data
+    assert price > 1
+    # The gradient of the objective at the solution is the limit's price.
+    np.testing.assert_allclose(-2 * (x.value - M @ data), price, atol=1e-5)
+
+
+def test_prices_belong_to_the_parameters_of_the_plan_and_to_its_own_result():
+    plan, balance, _, demand = priced()
+    result = plan.run(seed=0)
+    with pytest.raises(dp.PrivacyError, match="not of a copy"):
+        copy.deepcopy(result).solution.dual(balance)
+    demand.value = 4.0
+    with pytest.raises(dp.ModelError, match="was 3.0 when the plan was made"):
+        result.solution.dual(balance)
+
+
 def public():
     """Without private data; the optimum is at x = (1, 1), y = 2."""
     x, y = cp.Variable(2, name="x"), cp.Variable(name="y")
