@@ -21,7 +21,7 @@ from .._arguments import (
 from ..errors import ModelError
 from ..guard import frameless
 
-__all__ = ["Constant", "Growing", "ResidualBalancing", "Spectral"]
+__all__ = ["Fixed", "Growing", "ResidualBalancing", "Spectral"]
 
 
 def __dir__() -> list[str]:
@@ -50,7 +50,7 @@ class PenaltyRule(Protocol):
 
 @frameless
 @dataclass(frozen=True)
-class Constant:
+class Fixed:
     """``rho_t = rho``, the same penalty in every round.
 
     Parameters
@@ -62,9 +62,9 @@ class Constant:
     penalty: float
 
     def __post_init__(self) -> None:
-        check_fields(self, "dp.penalties.Constant", penalty=_PENALTY)
+        check_fields(self, "dp.penalties.Fixed", penalty=_PENALTY)
 
-    def resolved(self, release_epsilon: float) -> Constant:
+    def resolved(self, release_epsilon: float) -> Fixed:
         """Return the rule itself, because all its constants are numbers."""
         return self
 
@@ -260,8 +260,8 @@ def as_penalty(penalty: float | PenaltyRule) -> PenaltyRule:
         If the argument is neither a number nor a rule.
     """
     if finite(penalty) and isinstance(penalty, Real):
-        return Constant(float(penalty))
-    if isinstance(penalty, (Constant, Growing, ResidualBalancing, Spectral)):
+        return Fixed(float(penalty))
+    if isinstance(penalty, (Fixed, Growing, ResidualBalancing, Spectral)):
         return penalty
     raise ModelError(
         f"penalty={show(penalty)} is neither a number nor a penalty rule. Write for example "

@@ -161,7 +161,7 @@ RECORDS: Mapping[str, type] = {
     "smooth step": steps.Smooth,
     "square root step": steps.Sqrt,
     "strongly convex step": steps.StronglyConvex,
-    "constant penalty": penalties.Constant,
+    "constant penalty": penalties.Fixed,
     "growing penalty": penalties.Growing,
     "residual balancing": penalties.ResidualBalancing,
     "spectral penalty": penalties.Spectral,
@@ -223,6 +223,6 @@ RULES: Mapping[Any, tuple[type, ...]] = {
     Algorithm: tuple(REVISIONS),
     Estimate: (JamesStein,),
     PenaltyRule: (
-        penalties.Constant, penalties.Growing, penalties.ResidualBalancing, penalties.Spectral,
+        penalties.Fixed, penalties.Growing, penalties.ResidualBalancing, penalties.Spectral,
     ),
 }  # fmt: skip

@@ -58,7 +58,7 @@ COARSE = CLIPS[2::2]
 
 
 # Rules whose number scales the whole penalty.
-_PENALTIES = (penalties.Constant, penalties.ResidualBalancing, penalties.Spectral)
+_PENALTIES = (penalties.Fixed, penalties.ResidualBalancing, penalties.Spectral)
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,7 @@ def _penalties(method: dp.LinearizedADMM, rounds: int) -> Array:
     """Return the penalties rho_1 to rho_T."""
     assert method.penalty is not None  # the plan has resolved it
     rule = as_penalty(method.penalty)
-    if not isinstance(rule, (dp.penalties.Constant, dp.penalties.Growing)):
+    if not isinstance(rule, (dp.penalties.Fixed, dp.penalties.Growing)):
         raise dp.ModelError(
             f"The convergence theorems need a penalty that never falls, known in advance; '{rule}' "
             "is not. Use a number or dp.penalties.Growing."

@@ -11,7 +11,7 @@ NAN = float("nan")
 
 
 def test_constant_penalty_ignores_rounds_and_residuals():
-    rule = dp.penalties.Constant(3.0)
+    rule = dp.penalties.Fixed(3.0)
     assert [rule.next(t, 7.0, 1e9, 0.0) for t in (1, 100)] == [3.0, 3.0]
     assert rule.resolved(0.1) is rule
 
@@ -104,7 +104,7 @@ def test_spectral_rule_changes_become_rare():
 
 def test_numbers_become_constant_rules_and_rules_stay():
     rule = dp.penalties.ResidualBalancing(1.0)
-    assert as_penalty(2) == dp.penalties.Constant(2)
+    assert as_penalty(2) == dp.penalties.Fixed(2)
     assert as_penalty(rule) is rule
 
 
@@ -112,7 +112,7 @@ def test_numbers_become_constant_rules_and_rules_stay():
 @pytest.mark.parametrize(
     "build",
     [
-        dp.penalties.Constant,
+        dp.penalties.Fixed,
         as_penalty,
         dp.penalties.ResidualBalancing,
         lambda v: dp.penalties.Growing(v, 1, 1),

@@ -310,7 +310,7 @@ CALLS: dict[str, Case] = {
     "steps.Smooth": (dp.steps.Smooth, dict, stepped),
     "steps.Sqrt": (dp.steps.Sqrt, dict, stepped),
     "steps.StronglyConvex": (dp.steps.StronglyConvex, dict, stepped),
-    "penalties.Constant": (dp.penalties.Constant, lambda: {"penalty": 1.0}, weighted),
+    "penalties.Fixed": (dp.penalties.Fixed, lambda: {"penalty": 1.0}, weighted),
     "penalties.Growing": (dp.penalties.Growing, lambda: {"c1": 1.0, "c2": 1.0, "Tc": 10}, weighted),
     "penalties.ResidualBalancing": (
         dp.penalties.ResidualBalancing, lambda: {"penalty": 1.0}, weighted,

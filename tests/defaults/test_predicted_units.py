@@ -167,7 +167,7 @@ def test_explicit_numbers_stay_as_they_are():
         dp.LinearizedADMM(penalty=3.0, step=0.1), epsilon=1.0, delta=1e-6, rounds=5
     )
     assert plan.algorithm.step == dp.steps.Constant(0.1)
-    assert plan.algorithm.penalty == dp.penalties.Constant(3.0)
+    assert plan.algorithm.penalty == dp.penalties.Fixed(3.0)
     assert plan.reported == "average"
     unlike = replace(plan.algorithm, returned="last")
     assert squares(1.0, 1.0).plan(unlike, epsilon=1.0, delta=1e-6, rounds=5).reported == "last"

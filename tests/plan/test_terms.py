@@ -168,7 +168,7 @@ def test_defaults_are_resolved_into_numbers(x, d):
     plan = problem_with(cp.sum_squares(x - d)).plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)
     step = plan.algorithm.step
     assert 0 < step.step <= 1 / 2
-    assert plan.algorithm.penalty == dp.penalties.Constant(1 / step.step)
+    assert plan.algorithm.penalty == dp.penalties.Fixed(1 / step.step)
     paper = problem_with(cp.sum_squares(x - d)).plan(
         dp.LinearizedADMM(step=dp.steps.Smooth()), epsilon=1.0, delta=1e-6
     )
