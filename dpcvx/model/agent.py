@@ -464,10 +464,6 @@ def leaves_of(tree: Tree) -> list[Any]:
     return [*tree.constants(), *tree.parameters()]
 
 
-def _is_set(attribute: object) -> bool:
-    return attribute is not None and attribute is not False
-
-
 @dataclass(frozen=True, eq=False)
 class Model:
     """Agent as its user declared it, with the positions of its shared entries.

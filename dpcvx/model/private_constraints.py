@@ -59,8 +59,6 @@ Index = NDArray[np.intp]
 
 # Rows in which a cone is monotone. Less slack is safer in row 0 of "exp", more slack in the others.
 _MONOTONE = {"exp": {0, 2}, "power": {0, 1}}
-# Cones whose rows come before those of exponential cones.
-_BEFORE = ("zero", "nonneg", "soc", "psd")
 # Least eigenvalue of the matrix that a margin of one subtracts, relative to its largest.
 _FLAT = 1e-6
 

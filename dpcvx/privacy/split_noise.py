@@ -51,7 +51,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,9 +58,6 @@ from numpy.typing import NDArray
 from .._words import plural
 from ..errors import ModelError, PrivacyError
 from .noise import grid_for
-
-if TYPE_CHECKING:
-    import mpmath
 
 Array = NDArray[np.float64]
 
@@ -211,25 +207,6 @@ def split_noise(
 def coalition(colluders: int) -> str:
     """Return a text that names the colluding parties, for guarantees with distributed noise."""
     return f"any {plural(colluders, 'other agent')} together with the server"
-
-
-def departure(parties: int, scale: float) -> mpmath.mpf:
-    """Return tau: sums have rounded normal noise's probabilities up to factors of 1 +- tau.
-
-    Parameters
-    ----------
-    parties : int
-        Number of summands, N - c.
-    scale : float or mpf
-        Standard deviation s of one agent's noise over the grid's width, positive.
-    """
-    import mpmath
-
-    product = mpmath.mpf(1)
-    for k in range(1, parties):
-        rate = 2 * (mpmath.pi * scale) ** 2 * k / (k + 1)
-        product *= mpmath.jtheta(3, 0, mpmath.exp(-rate))  # 1 + 2 sum_j q^(j^2)
-    return product - 1
 
 
 def residues(steps: Array) -> Array:

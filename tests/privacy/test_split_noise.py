@@ -18,7 +18,6 @@ from dpcvx.privacy.split_noise import (
     BITS,
     LEAST,
     SplitNoise,
-    departure,
     residues,
     split_noise,
 )
@@ -46,6 +45,15 @@ def density(n, S, uniforms):
         (-1) ** j * mp.binomial(uniforms, j) * integral(n + mp.mpf(uniforms) / 2 - j)
         for j in range(uniforms + 1)
     )
+
+
+def departure(parties, scale):
+    """The tau of the lemma: sums have rounded normal noise's probabilities up to 1 +- tau."""
+    product = mp.mpf(1)
+    for k in range(1, parties):
+        rate = 2 * (mp.pi * scale) ** 2 * k / (k + 1)
+        product *= mp.jtheta(3, 0, mp.exp(-rate))  # 1 + 2 sum_j q^(j^2)
+    return product - 1
 
 
 @pytest.mark.parametrize("parties", [2, 3])
