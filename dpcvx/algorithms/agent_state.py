@@ -78,8 +78,8 @@ def minimization(program: Program, D: float, owner: str) -> Minimization:
         if not local.projector().closed_form:
             raise ModelError(
                 f"The constraint set of {name} has no closed-form projection. Leave out exact=, "
-                f"or keep to bounds, a sum, a ball or equations. A search by {owner}(exact=True) "
-                "projects onto the set in every step."
+                "or use only bounds, a sum, a ball or equations as constraints. A search by "
+                f"{owner}(exact=True) projects onto the set in every step."
             )
         constants.append((L * SLACK, max(0.0, round_down(min(L, strong_convexity(local.form)), L))))
     return Minimization.close(D, max(L for L, _ in constants), min(m for _, m in constants))

@@ -298,9 +298,9 @@ class Requirements:
             return ()
         if rounds <= len(self.first):
             raise ModelError(
-                f"rounds={rounds} leaves no round to step in: the first {len(self.first)} learn "
-                f"the scale of the data. Write rounds={len(self.first) + 1} or more, or leave "
-                "rounds= out."
+                f"rounds={rounds} leaves no round for steps, because the first {len(self.first)} "
+                f"learn the scale of the data. Write rounds={len(self.first) + 1} or more, or "
+                "leave rounds= out."
             )
         rest = (1 - math.fsum(self.first)) / (rounds - len(self.first))
         return tuple(math.sqrt(rest / part) for part in self.first)

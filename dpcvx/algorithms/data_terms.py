@@ -141,9 +141,9 @@ def moment_sum(program: Program) -> MomentSum:
         if not _alike(term, first, places[k], places[reader], size):
             name, other = program.agents[k].name, program.agents[reader].name
             raise ModelError(
-                f"Agents '{name}' and '{other}' read their records through different losses. "
-                "Write the same cp.sum_squares(X @ w - y) of the same variables for all agents, "
-                "up to a factor in front, with private objects in the same order. Or use "
+                f"Agents '{name}' and '{other}' have different losses of records. Write the same "
+                "cp.sum_squares(X @ w - y) of the same variables for all agents, up to a factor "
+                "in front, with private objects in the same order. Or use "
                 "dp.FederatedGradient(sharing=...). A sum of second moments gives the sum of the "
                 "objectives only for losses of the same form."
             )

@@ -106,8 +106,8 @@ class Network:
     def __post_init__(self) -> None:
         if not (_are_names(self.agents) and is_text(self.rule) and self._fits()):
             raise ModelError(
-                "dp.networks.Network(...) got agents, neighbors, rows and a rule that are not "
-                "those of one network. Write dp.networks.build('ring', ['north', 'east', "
+                "dp.networks.Network(...) got agents, neighbors, rows and a rule that do not "
+                "belong to one network. Write dp.networks.build('ring', ['north', 'east', "
                 "'south']), which makes them from a graph."
             )
 
@@ -375,8 +375,8 @@ def _shaped(shape: str, n: int) -> nx.Graph[Any]:
         rows = max(r for r in range(1, math.isqrt(n) + 1) if n % r == 0)
         if rows == 1 and n > 3:
             raise ModelError(
-                f"{n} agents do not fill a grid of two rows or more, {n} being prime. Use 'path', "
-                "or pass a networkx graph."
+                f"{n} agents cannot form a grid of two or more rows, because {n} is prime. Use "
+                "'path', or pass a networkx graph."
             )
         return nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, n // rows))
     raise ModelError(
@@ -396,8 +396,9 @@ def _neighbors(graph: nx.Graph[Any], names: tuple[str, ...]) -> Around:
         )
     if graph.is_directed():
         raise ModelError(
-            "The graph is directed, but neighbors talk both ways: mixing matrices are symmetric. "
-            "Write graph.to_undirected() if every edge may be used in both directions."
+            "The graph is directed, but mixing matrices are symmetric: neighbors exchange values "
+            "in both directions. Write graph.to_undirected() if every edge may be used in both "
+            "directions."
         )
     if graph.is_multigraph():
         raise ModelError(
@@ -407,8 +408,8 @@ def _neighbors(graph: nx.Graph[Any], names: tuple[str, ...]) -> Around:
     loops = [node for node in graph if graph.has_edge(node, node)]
     if loops:
         raise ModelError(
-            f"The graph has loops at {quoted(loops)}: an agent is no neighbor of its own, its "
-            "weight follows from the others. Write "
+            f"The graph has loops at {quoted(loops)}: no agent is its own neighbor. Its weight "
+            "for itself follows from its other weights. Write "
             "graph.remove_edges_from(list(networkx.selfloop_edges(graph)))."
         )
     n = len(names)

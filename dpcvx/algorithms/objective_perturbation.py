@@ -127,8 +127,9 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
             if not local.form.private and has_objective(local):
                 raise ModelError(
                     f"Agent '{local.name}' has an objective and no private data. Add its "
-                    "objective to that of an agent with private data: dp.ObjectivePerturbation "
-                    "minimizes the objectives of these alone."
+                    "objective to the objective of an agent with private data. "
+                    "dp.ObjectivePerturbation minimizes only objectives of agents with private "
+                    "data."
                 )
         if self.regularization is not None:
             return self

@@ -565,9 +565,9 @@ def _require_kept(problem: Declaration, as_written: AsWritten) -> None:
         return
     if as_written.penalty is not None:
         raise ModelError(
-            "slack_penalty= cannot be used with a geometric or quasiconvex program. Leave it out, "
-            "and write a slack variable in the model, with its price. The penalty would be added "
-            "to the objective, which is then no such program."
+            "slack_penalty= cannot be used with a geometric or quasiconvex program. Leave it "
+            "out, and write a slack variable in the model, with its penalty. dpcvx would add the "
+            "penalty to the objective, and the sum is no geometric or quasiconvex program."
         )
     if rules == "dgp" and as_written.margins:
         raise ModelError(

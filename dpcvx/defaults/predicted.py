@@ -240,8 +240,8 @@ def require_scale(program: Program, scene: Landscape) -> None:
     raise ModelError(
         f"The objective of agent '{local.name}' has no smoothness constant above 0, and no bound "
         "of the distance to its optimum is known. Add one to the agent's constraints, such as "
-        f"{bounds} with a radius that fits the problem, or pass step= to the method. "
-        "The step size follows from that distance, and a guess may spend the budget for nothing."
+        f"{bounds} with a radius that fits the problem, or pass step= to the method. The step "
+        "size follows from that distance, and a wrong guess could waste the budget."
     )
 
 

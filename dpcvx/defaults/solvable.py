@@ -86,10 +86,9 @@ def check_bounded(problem: Declaration, program: Program, agents: Sequence[Agent
     data = with_directions(whole.data, program)
     if falls_forever(data, sp.csr_array(sp.vstack(moved))):
         raise UnsolvableError(
-            "The sum of the objectives has no lower bound: along some direction that all "
-            "constraints allow without end it falls for ever, whatever the private data are. Bound "
-            "the variables, for example x <= 10, or add a term that grows, such as "
-            "0.01 * cp.sum_squares(x)."
+            "The sum of the objectives has no lower bound: along some direction without "
+            "constraints it decreases without limit, for all private data. Bound the variables, "
+            "for example x <= 10, or add a term that grows, such as 0.01 * cp.sum_squares(x)."
         )
 
 

@@ -154,18 +154,18 @@ def publication(
             if value is not None
         )
         raise PrivacyError(
-            f"prior= has a value for '{name}', and dpcvx uses prior means only for gradients "
-            "that are affine in the data, with a constant Jacobian. The gradient of agent "
-            f"'{owner}' is not: {sensitivity.obstacle}. Leave it out of prior=."
+            f"prior= has a value for '{name}', and dpcvx uses prior means only for gradients that "
+            f"are affine in the data, with a constant Jacobian. The gradient of agent '{owner}' "
+            f"is not affine: {sensitivity.obstacle}. Leave '{name}' out of prior=."
         )
     if whole and informs:
         raise _in_margins(owner)
     if whole and not sensitivity.linear:
         raise PrivacyError(
-            f"Constraints of agent '{owner}' contain private data, so the data are "
-            "released by themselves, and its objective is not known to be the same function of "
-            f"such data: {sensitivity.obstacle}. Write an objective with a gradient that is affine "
-            "in the data, or give the terms to different agents."
+            f"Constraints of agent '{owner}' contain private data, so the data themselves are "
+            "released. That needs an objective with a gradient that is affine in the data: "
+            f"{sensitivity.obstacle}. Write such an objective, or give the terms to different "
+            "agents."
         )
     if whole:
         plain = whole_data(sensitivity, p, owner)
@@ -177,8 +177,8 @@ def publication(
         if statistics is None and forms and not any(map(curved, forms)):
             raise PrivacyError(
                 f"release='once' has no statistic for agent '{owner}': its private data multiply "
-                "each other. Leave release= out: they add a linear term to the objective, and "
-                "dp.OneShot() releases that once, as one noisy gradient."
+                "each other. Leave release= out: dp.OneShot() then releases the linear term that "
+                "they add to the objective, once, as a noisy gradient."
             )
         if statistics is None:
             added = has_intercept(sensitivity) and not sensitivity.clips
@@ -261,9 +261,9 @@ def for_model(
     records = moments_of(sensitivity.private, p) if by_moments and not local.limits else None
     if records is not None and agent.expects:
         raise PrivacyError(
-            f"prior= has values for records of agent '{local.name}', which are released as "
-            "their second moments. Leave them out of prior=: no estimate of moments follows "
-            "from them."
+            f"prior= has values for records of agent '{local.name}', which are released as their "
+            "second moments. Leave these records out of prior=. Prior means of records give no "
+            "estimate of their second moments."
         )
     if records is not None:
         return records

@@ -91,8 +91,8 @@ class Within:
         _store_norm(self)
         if not isinstance(self.norm, (str, int, float)) or self.norm not in _NORMS:
             raise ModelError(
-                f"dp.Within(norm={show(self.norm)}) is unknown: the norm says what may change at "
-                "once. Write norm='entry' (one entry), 1, 2 or 'inf'."
+                f"dp.Within(norm={show(self.norm)}) is unknown. Write norm='entry' (one entry), "
+                "1, 2 or 'inf'. The norm defines which data sets are neighbors."
             )
 
     def allows(self, first: NDArray[np.float64], second: NDArray[np.float64]) -> bool:

@@ -124,7 +124,10 @@ class Agent:
         object.__setattr__(self, "objective", copyable(self.objective))
         layout = understood(lambda: layout_of([self.objective, *constraints]), label)
         if not layout.pieces:
-            raise ModelError(f"Agent '{label}' has no variables, so it has nothing to decide.")
+            raise ModelError(
+                f"Agent '{label}' has no variables. Use a cvxpy variable in its objective or "
+                "constraints: there is nothing to optimize without one."
+            )
         object.__setattr__(self, "constraints", constraints)
         object.__setattr__(self, "recourse", recourse)
         object.__setattr__(self, "layout", layout)
@@ -234,8 +237,9 @@ def _constraints(given: object, where: str, label: str) -> tuple[cp.Constraint, 
             kind = type(constraint).__name__
             raise ModelError(
                 f"Constraint {position} {where}of agent '{label}' is a {kind}, not a cvxpy "
-                "constraint. Write the variable first, x <= series, or write "
-                "series.to_numpy() >= x. With a table on the left, its library compares."
+                "constraint. Write the variable first, x <= series, or write series.to_numpy() "
+                ">= x. If a table is on the left, its library evaluates the comparison, and "
+                "cvxpy never gets it."
             )
         if not isinstance(constraint, cp.Constraint):
             kind = type(constraint).__name__
@@ -254,9 +258,9 @@ def _constraints(given: object, where: str, label: str) -> tuple[cp.Constraint, 
         if where and isinstance(constraint, cp.FiniteSet):
             raise ModelError(
                 f"Constraint {position} {where}of agent '{label}' is a cp.FiniteSet, which is not "
-                "convex. Write its convex hull, such as [x >= 0, x <= 2], and round the solution. "
-                "The local steps are convex: they would keep the hull, and the result would say "
-                "that it keeps the set."
+                "convex. Write its convex hull, such as [x >= 0, x <= 2], and round the "
+                "solution. Local steps are convex: they would only satisfy the hull, although "
+                "the result would report the set as satisfied."
             )
     return listed
 
@@ -268,7 +272,7 @@ def _check_private(constraints: Sequence[cp.Constraint], label: str) -> None:
         if used and not constraint.variables():
             raise PrivacyError(
                 f"Constraint {position} of agent '{label}' holds private '{used[0].name()}' and "
-                "no variable. Leave it out. No decision can satisfy or break it."
+                "no variable. Leave it out: no choice of the variables changes whether it holds."
             )
 
 
@@ -299,8 +303,8 @@ def require_real(tree: Tree, what: str) -> None:
     """
     if is_complex(tree):
         raise ModelError(
-            f"{what[:1].upper()}{what[1:]} uses complex numbers, and gradients are those of "
-            "functions of real vectors: an imaginary part would be lost. Use dp.OneShot(), which "
+            f"{what[:1].upper()}{what[1:]} uses complex numbers, but gradients are computed for "
+            "real vectors only, so an imaginary part would be lost. Use dp.OneShot(), which "
             "solves the model as written for dp.Within data. Or write two real terms, such as "
             "cp.sum_squares(A.real @ x - d.real) + cp.sum_squares(A.imag @ x - d.imag)."
         )

@@ -176,8 +176,7 @@ class _Builder:
         if max(h.max(initial=0.0), -h.min(initial=0.0)) > self.largest:
             raise ModelError(
                 f"The objective of agent '{self.owner}' uses a constant beyond {self.largest:g}, "
-                "whose square is no number any more, so nothing could be computed from it. Scale "
-                "the problem."
+                "whose square overflows. Scale the problem."
             )
 
     def _linear(self, expr: Any, args: list[Combination]) -> Combination | None:
@@ -360,7 +359,7 @@ def _require_public(term: cp.Expression, atom: str, owner: str) -> None:
     raise ModelError(
         f"The objective of agent '{owner}' uses {atom} {why}, and dpcvx knows no gradient of it. "
         f"Rewrite the term with {', '.join(others)} and {last}. Convex terms without private data "
-        "may use every atom that cvxpy takes; give them a summand of their own."
+        "may use every atom that cvxpy takes; write them as separate terms of the sum."
     ) from None
 
 

@@ -193,8 +193,8 @@ class Declaration:
         for name, agent in self.named.items():
             if agent.private:
                 raise PrivacyError(
-                    f"{written} would show the objective without noise, and that of agent '{name}' "
-                    "depends on private data. In tests and studies write "
+                    f"{written} would show the objective without noise, and the objective of "
+                    f"agent '{name}' depends on private data. In tests and studies write "
                     "dp.not_private.objective(problem, result.solution), which has no guarantee."
                 )
 
@@ -328,8 +328,8 @@ class Declaration:
             names = (*names, SLACK)
         if names.count(SLACK) > 1:
             raise ModelError(
-                f"An agent is called '{SLACK}', as is what dpcvx adds for the inequalities in "
-                "coupling=. Give it another name=."
+                f"An agent is called '{SLACK}', the name of the agent that dpcvx adds for "
+                "inequalities in coupling=. Give it another name=."
             )
         object.__setattr__(self, "agents", tuple(agents))
         object.__setattr__(self, "names", names)
@@ -374,10 +374,10 @@ class Declaration:
                     everyone = holders.get(piece.variable, np.zeros(piece.size))
                     if (everyone[piece.entries] > its).any():
                         raise ModelError(
-                            f"{used} other agents use as well. These are agreed on in the open "
-                            "before recourse= is looked at, so it may only constrain variables of "
-                            "this agent alone. Write the constraint with those, or as a public one "
-                            "in dp.Agent(objective, [...])."
+                            f"{used} other agents use as well. Write the constraint with "
+                            "variables of this agent alone, or as a public constraint in "
+                            "dp.Agent(objective, [...]). Shared variables are fixed, and public, "
+                            "before recourse= is used."
                         )
                     if not its.all():
                         raise ModelError(
@@ -495,9 +495,9 @@ def matching(
             label = show(key if isinstance(key, str) else key.spec.name)
             which = f"{len(matches)} private objects have" if matches else "no private object has"
             raise ModelError(
-                f"{argument}= has a value for {label}, a name that {which} in this problem. They "
-                f"are: {', '.join(names.values()) or 'none'}; use the dp.Private object itself as "
-                "key where it has no name."
+                f"{argument}= has a value for {label}, but {which} that name in this problem. "
+                f"Write one of the names {', '.join(names.values()) or '(none)'}, or use the "
+                "dp.Private object itself as key."
             )
         pairs.append((matches[0], value))
     return pairs

@@ -225,8 +225,8 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         if boolean and isinstance(adjacency, Within) and adjacency.radius < 1:
             raise ModelError(
                 f"Private '{label}' has boolean=True and dp.Within({adjacency.radius:g}). Entries "
-                "that are 0 or 1 change by 1, so this adjacency hides no change of them. Write "
-                "dp.Within(1)."
+                "that are 0 or 1 change by 1, so this adjacency protects no change of an entry. "
+                "Write dp.Within(1)."
             )
         if simplex and isinstance(adjacency, Within) and adjacency.norm == "entry":
             raise ModelError(

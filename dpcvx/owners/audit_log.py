@@ -352,7 +352,7 @@ def _compared(
         if charged:
             raise LedgerError(
                 f"The audit log '{path.name}' has runs with releases, and there is no ledger "
-                f"'{ledger.name}' beside it. Put it there: it says what was released."
+                f"'{ledger.name}' beside it. Put it there: it records what was released."
             )
         yield f"  no ledger {ledger.name} yet: nothing was released"
         return

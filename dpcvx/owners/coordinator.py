@@ -185,9 +185,9 @@ class Remote:
                 log.begin(begun)
             elif (log.begun.plan, log.begun.offers) != (begun.plan, begun.offers):
                 raise ModelError(
-                    "The log holds a run of another plan, or of this plan as another machine "
-                    "would compute it. Name another log for a new run. To resume, use the model "
-                    "and the machine that the run began with."
+                    "The log holds a run of another plan, or a run of this plan on a machine "
+                    "that computes differently. Name another log for a new run. To resume, use "
+                    "the model and the machine that the run began with."
                 )
             if log.ended is None or log.parted != {offer.agent for offer in offers}:
                 self._hub = self._make([offer.agent for offer in offers])

@@ -125,7 +125,7 @@ def read_people(path: Path) -> list[str]:
     try:
         lines = raw.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError:
-        raise FileError(f"'{path.name}' is not text in UTF-8. Save it as that.") from None
+        raise FileError(f"'{path.name}' is not text in UTF-8. Save it as UTF-8.") from None
     return [unicodedata.normalize("NFC", line.strip()) for line in lines]
 
 

@@ -243,7 +243,7 @@ def _opened(path: Path) -> IO[bytes]:
         return os.fdopen(number, "r+b")
     except OSError as error:
         raise LedgerError(
-            f"The log {file_words(error, path, 'opened')} Nothing was asked of any owner."
+            f"The log {file_words(error, path, 'opened')} No owner has received a request."
         ) from None
 
 

@@ -242,7 +242,10 @@ def _released(agent: AgentPlan, request: AgentRequest) -> AgentPlan:
     if once is None:
         idle = sensitivity.constant and all(J.nnz == 0 for J in sensitivity.jacobians)
         if agent.program.hands_over or not idle:
-            raise PrivacyError(f"Agent '{agent.name}' has no statistic to release once.")
+            raise PrivacyError(
+                f"Agent '{agent.name}' has no statistic to release once, but its data affect the "
+                "result. Make the plan by problem.plan(...), which proposes a statistic."
+            )
         return agent
     mechanism = noise.mechanism
     statistic = restated(sensitivity, mechanism.norm, agent.name, once, single=mechanism.single)
@@ -250,8 +253,9 @@ def _released(agent: AgentPlan, request: AgentRequest) -> AgentPlan:
         statistic = replace(statistic, jacobian=None)  # noise in gradients does not matter
     if agent.program.limits and (not isinstance(statistic, Publication) or not statistic.whole):
         raise PrivacyError(
-            f"Agent '{agent.name}' has private data in constraints, and would release "
-            f"{once.kind}. Margins are proved only if the data themselves are released."
+            f"Agent '{agent.name}' has private data in constraints, but its request releases "
+            f"{once.kind}. Make the plan by problem.plan(...). Margins are proved only if the "
+            "data themselves are released."
         )
     if agent.program.limits and mechanism.single:
         raise PrivacyError(
@@ -265,9 +269,10 @@ def _released(agent: AgentPlan, request: AgentRequest) -> AgentPlan:
             fits(estimate, entries, size) for entries, estimate in request.estimates
         ):
             raise PrivacyError(
-                f"Estimates of what agent '{agent.name}' releases once do not fit it. Make the "
-                "plan by problem.plan(...): margins are proved for data as they were released, "
-                "second moments have no estimates, and others have one mean per component."
+                f"The estimates in the request do not fit the values that agent '{agent.name}' "
+                "releases once. Make the plan by problem.plan(...), which proposes estimates "
+                "that fit. Margins are proved without estimates only, second moments have none, "
+                "and other statistics need one mean per component."
             )
         assert isinstance(statistic, Publication)
         statistic = replace(statistic, estimates=request.estimates)

@@ -185,9 +185,10 @@ def check_coupling(problem: Declaration, algorithm: Algorithm[Any, Any]) -> None
     if problem.conic and not algorithm.requirements.as_written:
         position = problem.conic[0][0]
         raise ModelError(
-            f"Element {position} of coupling= is not affine, and {name} keeps affine equalities "
-            "and inequalities. Write dp.OneShot(as_written=True), which solves the model as it is "
-            "written, or give the constraint to one agent: dp.Agent(objective, [constraint])."
+            f"Element {position} of coupling= is not affine, and {name} supports affine "
+            "equalities and inequalities only. Write dp.OneShot(as_written=True), which solves "
+            "the model as it is written, or give the constraint to one agent: "
+            "dp.Agent(objective, [constraint])."
         )
     if problem.coupling and coupled is False:
         raise ModelError(
@@ -228,8 +229,8 @@ def check_terms(program: Program, algorithm: Algorithm[Any, Any]) -> None:
     if held is not None and not (needs.exact or needs.proximal):
         raise ModelError(
             f"The objective of agent '{held}' has a term without a gradient in dpcvx, such as "
-            f"cp.log_det or cp.normNuc, and {name}, with the options that it has here, follows "
-            "gradients alone. Use dp.LinearizedADMM() or dp.ADMM(), whose steps minimize them."
+            f"cp.log_det or cp.normNuc, and {name}, with these options, uses gradients only. Use "
+            "dp.LinearizedADMM() or dp.ADMM(), whose steps minimize them."
         )
 
 
@@ -259,9 +260,8 @@ def check_affine(
             continue
         raise PrivacyError(
             f"The exact steps of {method} need a gradient J d + h(x) that is affine in the "
-            f"private data d, with a constant J; that of agent '{agent.name}' is not: "
-            f"{sensitivity.obstacle}. "
-            f"{_for_other_losses(algorithm, agent, squares)}"
+            f"private data d, with a constant J. The gradient of agent '{agent.name}' is not "
+            f"affine: {sensitivity.obstacle}. {_for_other_losses(algorithm, agent, squares)}"
         )
 
 

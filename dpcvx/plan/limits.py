@@ -136,10 +136,11 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
         raise equal
     elif violation is None:
         raise PrivacyError(
-            f"{what} contains private data, and a decision from noisy data can break it. Say how "
-            "often that may happen: problem.plan(..., violation_probability=0.01) keeps all such "
-            "constraints for the true data, except with probability 0.01. Or write "
-            "constraints='released' to have them hold for the released data only."
+            f"{what} contains private data, and a solution computed from noisy data can violate "
+            "it. Write the largest probability of that: with problem.plan(..., "
+            "violation_probability=0.01), all such constraints hold for the true data, except "
+            "with probability 0.01. Or write constraints='released' to have them hold for the "
+            "released data only."
         )
     elif request.release == "each_step":
         raise PrivacyError(
@@ -161,9 +162,9 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
         secret = algorithm.requirements.secret is not None
         drop = "Drop sharing=, whose sums hide the data that this needs: use" if secret else "Use"
         raise ModelError(
-            f"{what} contains private data, and {algorithm.called}, with the options that it "
-            f"has here, keeps public constraints only. {drop} dp.OneShot(), which solves the "
-            "problem for the released data, or leave out the method."
+            f"{what} contains private data, and {algorithm.called}, with these options, supports "
+            f"public constraints only. {drop} dp.OneShot(), which solves the problem for the "
+            "released data, or leave out the method."
         )
     for name, agent in problem.named.items():
         for position, constraint in agent.limits:
@@ -186,8 +187,8 @@ def _check_released(request: Request, what: str | None) -> bool:
     if request.violation_probability is not None:
         raise PrivacyError(
             "constraints='released' cannot be combined with violation_probability=. Leave one of "
-            "them out. The first keeps constraints for the released data, the second for the true "
-            "data."
+            "them out. With the first, constraints hold for the released data; with the second, "
+            "for the true data."
         )
     method = request.algorithm
     if method is not None and not method.requirements.as_written:

@@ -85,7 +85,7 @@ def with_noise(
         if needs.first and not once and not isinstance(asked.mechanism, Gaussian):
             raise PrivacyError(
                 f"{asked.mechanism} noise cannot be divided between learning the scale and steps: "
-                "parts of a budget are those of Gaussian noise. Leave mechanism= out, give "
+                "only the budget of Gaussian noise can be divided. Leave mechanism= out, give "
                 "delta= above 0, or write dp.FederatedGradient() without scale=."
             )
         if uneven:

@@ -91,9 +91,9 @@ def read(raw: bytes, name: str) -> Chain:
     """
     if not raw:
         raise LedgerError(
-            f"'{name}' is empty. A ledger never is, so it was emptied, or it is another file: what "
-            "was spent is not known. If these data were never used, delete the file or name one "
-            "that does not exist; a new ledger is created there."
+            f"'{name}' is empty. A ledger file is never empty, so this file was emptied, or is "
+            "another file. The spent privacy loss is unknown. If these data were never used, "
+            "delete the file or name one that does not exist; a new ledger is created there."
         )
     lines: list[dict[str, Any]] = []
     links, end = [_START], WIDTH
@@ -121,9 +121,9 @@ def read(raw: bytes, name: str) -> Chain:
         )
     if counted is None:
         raise LedgerError(
-            f"The ledger '{name}' has {len(lines)} lines where its first line counts {stated}: "
-            "lines were removed or added, so what was spent is not known. Restore the file, or "
-            "count the data as spent."
+            f"The ledger '{name}' has {len(lines)} lines, but its first line states {stated}: "
+            "lines were removed or added, so the spent privacy loss is unknown. Restore the "
+            "file, or count the data as spent."
         )
     count, torn = counted
     return Chain(lines, links[-1], end, tail, first, torn and count == len(lines))

@@ -104,9 +104,9 @@ class Journal:
                 )
             if not self.path.parent.is_dir():
                 raise LedgerError(
-                    f"The folder of the ledger '{_short(self.path)}' does not exist. A new ledger "
-                    "counts from nothing, so none is created where a path may be mistyped: create "
-                    "the folder."
+                    f"The folder of the ledger '{_short(self.path)}' does not exist. Create it, "
+                    "or correct the path. A new ledger starts at zero, so dpcvx creates none "
+                    "where a path may be mistyped."
                 )
 
     def __enter__(self) -> Self:

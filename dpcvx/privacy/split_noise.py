@@ -100,9 +100,9 @@ class SplitNoise:
         if not self.scale >= LEAST * self.width:
             raise PrivacyError(
                 f"Every agent's part of the noise has a standard deviation of {self.scale:.3g}, "
-                f"and values are rounded to multiples of {self.width:g}. Sums of noise that is "
-                f"less than {LEAST:g} times as wide are not known to hide what is promised. Write "
-                f"dp.SecretSharing(resolution=2.0**{self._finest}) or finer, or leave "
+                f"and values are rounded to multiples of {self.width:g}. Sums of noise have no "
+                f"proved guarantee if a part is less than {LEAST:g} times as wide as these steps. "
+                f"Write dp.SecretSharing(resolution=2.0**{self._finest}) or finer, or leave "
                 "resolution= out."
             )
 

@@ -190,9 +190,9 @@ def require_convex_agent(agent: Agent, name: str) -> None:
     if not understood(agent.is_dcp, name):
         raise ModelError(
             f"result.recourse('{name}') minimizes exactly, and the agent's objective or a "
-            "constraint does not follow cvxpy's convexity rules (DCP), so a solver could not tell "
-            "its minimum. Rewrite it with cvxpy's atoms if it is convex; a private factor of known "
-            "sign needs dp.Private(..., nonneg=True)."
+            "constraint does not follow cvxpy's convexity rules (DCP), so no solver can find the "
+            "minimum reliably. Rewrite it with cvxpy's atoms if it is convex; a private factor "
+            "of known sign needs dp.Private(..., nonneg=True)."
         )
 
 
@@ -216,8 +216,8 @@ def _decided(
     )
     if answer.x is None:
         raise SolverError(
-            f"For the owner of agent '{local.name}' alone, since it may tell of private data: "
-            f"{_WHY[answer.outcome]} Nothing that others see has changed."
+            f"For the owner of agent '{local.name}' alone, because this text may reveal private "
+            f"data: {_WHY[answer.outcome]} Nothing that others see has changed."
         )
     vectors = (*solution.vectors[:k], answer.x, *solution.vectors[k + 1 :])
     decided = replace(solution, vectors=vectors)

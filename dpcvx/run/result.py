@@ -345,8 +345,8 @@ class Result:
             )
         if not self.feasible:
             raise ModelError(
-                "The run found no values to which all agents agree and that keep every constraint, "
-                f"so there is nothing to build on: {_ended(self)}."
+                "The run found no values to which all agents agree and that keep every "
+                f"constraint, so no recourse can be computed: {_ended(self)}."
             )
         return own_solution(self.problem, self.solution, agent, given)
 

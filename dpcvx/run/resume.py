@@ -197,8 +197,8 @@ def _again(
         raise LedgerError(
             "The ledger's last run of this plan was interrupted and had "
             f"{'a' if run.seeded else 'no'} seed; this call has {'one' if seeded else 'none'}. To "
-            "go on, call plan.run(...) as before; to start again on top of what is spent, use "
-            "another plan."
+            "go on, call plan.run(...) as before; to start a new run, whose loss is added to the "
+            "spent loss, use another plan."
         )
     names = [account.agent for account in accounts]
     earlier = [len(account.entries) for account in accounts]

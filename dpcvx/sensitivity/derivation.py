@@ -240,9 +240,9 @@ def _require_few(form: NormalForm, weighing: Sequence[Term], owner: str) -> None
     count = sum(form.private[k].size for k in members)
     if count > LARGEST:
         raise PrivacyError(
-            f"Agent '{owner}' has {count} private weights, each of which costs a gradient in every "
-            f"step to bound what one change does; dpcvx tries at most {LARGEST}. Aggregate the "
-            f"weights, or {_ASSERT}"
+            f"Agent '{owner}' has {count} private weights, and dpcvx needs one gradient per "
+            "weight in every step to bound the effect of one change. It supports at most "
+            f"{LARGEST}. Aggregate the weights, or {_ASSERT}"
         )
 
 

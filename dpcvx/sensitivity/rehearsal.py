@@ -102,12 +102,12 @@ def rehearse(
         if wrong:
             names = ", ".join(f"'{form.private[k].name}'" for k in members)
             raise PrivacyError(
-                f"Internal error: the sensitivity derived for {names} of agent '{owner}' is wrong. "
-                f"On made-up data its gradient moves by {length:.6g} (l{p}), which the derivation "
-                "does not allow, so noise scaled to it would protect too little. No data were "
-                "read. Please report this with the model and the versions of numpy, scipy and "
-                "cvxpy. Until it is mended, dp.Agent(..., sensitivity=dp.Asserted(l2=...)) takes a "
-                "bound of your own."
+                f"Internal error: the sensitivity derived for {names} of agent '{owner}' is "
+                f"wrong. On made-up data its gradient moves by {length:.6g} (l{p}), which the "
+                "derivation does not allow, so noise scaled to it would protect too little. No "
+                "data were read. Please report this with the model and the versions of numpy, "
+                "scipy and cvxpy. Until it is fixed, dp.Agent(..., "
+                "sensitivity=dp.Asserted(l2=...)) takes a bound of your own."
             )
 
 

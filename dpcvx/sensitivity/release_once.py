@@ -457,10 +457,9 @@ def restated(
         )
     if single and not moves_one(statistic):
         raise PrivacyError(
-            f"Staircase noise hides one number, and one change of the data of agent '{owner}' "
-            f"moves several of those that are released ({kind}). Declare adjacency="
-            "dp.Within(radius), by which entries change one at a time, or write "
-            "mechanism='laplace'."
+            f"Staircase noise protects one number, but one change of the data of agent '{owner}' "
+            f"moves several released numbers ({kind}). Declare adjacency=dp.Within(radius), by "
+            "which entries change one at a time, or write mechanism='laplace'."
         )
     return statistic
 
@@ -527,9 +526,9 @@ def whole_data(sensitivity: Sensitivity, p: int, owner: str) -> Publication:
     if not largest <= LARGEST:
         raise PrivacyError(
             f"One change of the data of agent '{owner}', or what it does to the gradient, is as "
-            f"large as {largest:.3g}. Squares of numbers beyond {LARGEST:g} are no numbers any "
-            "more, so no noise can be scaled to it. Declare a smaller change, or rescale the data "
-            "and the objective."
+            f"large as {largest:.3g}. Squares of numbers beyond {LARGEST:g} overflow, so no noise "
+            "can be scaled to it. Declare a smaller change, or rescale the data and the "
+            "objective."
         )
     # In these units, one change of one object has norm 1 at most. Parts of one record change
     # together, and so do records of one person, each by at most one unit and no two in one

@@ -91,8 +91,8 @@ def compile_ahead() -> str:
     """
     if best_kernel() != COMPILED:
         raise SolverError(
-            "Nothing is compiled: numba is not installed here, and numpy takes the local steps. "
-            "Install it: pip install 'dpcvx[fast]'."
+            "Nothing was compiled: numba is not installed here, so numpy computes the local "
+            "steps. Install it: pip install 'dpcvx[fast]'."
         )
     A, none = sp.csc_array(-np.eye(2)), sp.csc_array((2, 2))
     layout = layout_of(ConeData(none, np.zeros(2), A, np.zeros(2), Cones(soc=(2,)), 2))
@@ -131,8 +131,9 @@ def require_kernel(name: str) -> None:
     """
     if name != PLAIN and best_kernel() != name:
         raise SolverError(
-            f"The local steps of this run were computed with {name}, which is not installed here; "
-            "without it they end in other last digits. Install it: pip install 'dpcvx[fast]'."
+            f"The local steps of this run were computed with {name}, which is not installed here. "
+            "Without it, the last digits of the steps differ. Install it: pip install "
+            "'dpcvx[fast]'."
         )
 
 

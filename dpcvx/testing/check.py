@@ -490,7 +490,8 @@ def _worst(plan: Terms, k: int, data: list[Data], sealed: list[Sealed]) -> list[
     sensitivity, noise = plan.agents[k].sensitivity, plan.agents[k].noise
     if sensitivity is None or noise is None:
         raise PrivacyError(
-            "A plan without noise has no sensitivity to find neighbors by. Pass neighbors={...}."
+            "A plan without noise has no sensitivity, which the check needs to construct "
+            "neighbors. Pass neighbors={...}."
         )
     form = plan.program.agents[k].form
     people = list(map(people_of, sealed))

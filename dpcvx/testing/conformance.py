@@ -212,9 +212,9 @@ def check_method(
     if not trials:
         said = "; ".join(f"{name}: {text}" for name, text in refused.items())
         raise ModelError(
-            f"{type(method).__name__} takes none of the instances, so nothing would be checked. "
-            "Pass instances={'mine': dpcvx.extend.Instance(problem, data)} with a problem that it "
-            f"takes. {said}"
+            f"{type(method).__name__} supports none of the instances, so nothing would be "
+            "checked. Pass instances={'mine': dpcvx.extend.Instance(problem, data)} with a "
+            f"problem that it supports. {said}"
         )
     checks = [
         MethodCheck(promise, name, partial(test, trial))

@@ -97,8 +97,8 @@ def objective(
     held = [[spec.shape for spec in local.form.private] for local in agents]
     if held != [[private.shape for private in agent.private] for agent in problem.agents]:
         raise ModelError(
-            "The solution is of other agents than the problem's, so the problem's data do not fit "
-            "it. Pass the problem whose plan was run."
+            "The solution belongs to other agents than this problem, so the problem's data do "
+            "not fit it. Pass the problem whose plan was run."
         )
     parts = zip(problem.agents, agents, _sources(problem, data), solution.vectors, strict=True)
     return sum(

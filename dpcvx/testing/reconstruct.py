@@ -224,16 +224,17 @@ def _affine(agent: AgentPlan) -> Sensitivity:
     sensitivity = agent.sensitivity or agent.program.sensitivity()
     if not sensitivity.constant:
         raise ModelError(
-            f"dp.reconstruct reads gradients that are affine in the data, and that of agent "
-            f"'{agent.name}' is not: {sensitivity.obstacle}. dp.audit(plan) attacks every plan."
+            "dp.reconstruct reads gradients that are affine in the data, and the gradient of "
+            f"agent '{agent.name}' is not: {sensitivity.obstacle}. dp.audit(plan) attacks every "
+            "plan."
         )
     if not any(issubclass(query, _TELLING) for query in agent.queries):
         asked = " and ".join(query.released for query in agent.queries)
         raise ModelError(
             f"dp.reconstruct reads gradients, and agent '{agent.name}' releases the {asked}, "
-            "from which no gradient follows: limits of the agent's set may have cut it. Plan "
-            "with dp.LinearizedADMM(), dp.ADMM() or release='once'; dp.audit(plan) attacks "
-            "every plan."
+            "which does not determine the gradient, because the agent's constraints may have "
+            "projected it. Plan with dp.LinearizedADMM(), dp.ADMM() or release='once'; "
+            "dp.audit(plan) attacks every plan."
         )
     return sensitivity
 
@@ -289,9 +290,9 @@ def _gradient(agent: AgentPlan, seen: Seen) -> tuple[Array, Array]:
     assert isinstance(query, _TELLING)
     if not seen.public:
         raise ModelError(
-            f"Agent '{agent.name}' mixes in random numbers that it never sends, so nobody knows "
-            "where its steps begin, and dp.reconstruct reads no gradient from them. "
-            "dp.audit(plan) attacks every plan."
+            f"Agent '{agent.name}' uses random numbers that it never sends, so the starting "
+            "points of its steps are unknown, and dp.reconstruct reads no gradient from the "
+            "steps. dp.audit(plan) attacks every plan."
         )
     if query.through is not None:
         raise ModelError(

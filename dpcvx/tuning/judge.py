@@ -181,8 +181,8 @@ class Judge:
             return self._sign * float(np.asarray(self._central.value))
         if status in (cp.UNBOUNDED, cp.UNBOUNDED_INACCURATE):
             raise ModelError(
-                f"On the proxy data the objectives fall without end, so {verb} has no optimum "
-                "to measure answers by. Bound the variables, or check the signs of the objectives "
+                f"On the proxy data the objectives are unbounded below, so {verb} cannot compute "
+                "gaps to an optimum. Bound the variables, or check the signs of the objectives "
                 "and of the proxy."
             )
         if status in (cp.INFEASIBLE, cp.INFEASIBLE_INACCURATE):
@@ -191,8 +191,8 @@ class Judge:
                 f"constraints contradict each other, {data}. Loosen one of them."
             )
         raise ModelError(
-            f"The solver finds no optimum on the proxy data, so {verb} has nothing to measure "
-            "answers by. Scale the problem so that its numbers are near 1."
+            f"The solver finds no optimum on the proxy data, so {verb} cannot compute gaps. Scale "
+            "the problem so that its numbers are near 1."
         )
 
 

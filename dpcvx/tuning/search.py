@@ -405,8 +405,8 @@ class Search(Generic[P]):
                 if limit < until:
                     self._refuse(
                         entry.setting,
-                        f"One run takes more than {_SHARE * self._seconds:.3g} s, so that too few "
-                        f"fit into the time to tell noise from merit. {MORE_TIME}",
+                        f"One run takes more than {_SHARE * self._seconds:.3g} s, so too few runs "
+                        f"fit into the time limit to compare settings. {MORE_TIME}",
                     )
                 return False
             except DpcvxError as refusal:

@@ -128,8 +128,8 @@ class Losses:
             return NotImplemented
         if other.kind != self.kind:
             raise PrivacyError(
-                f"{self.kind} losses cannot be added to {other.kind} ones: the sum would be "
-                "neither. Compute both from outputs, or both from interval lengths."
+                f"{self.kind} losses cannot be added to {other.kind} losses: the sum would have "
+                "no meaning. Compute both from outputs, or both from interval lengths."
             )
         return _losses(
             np.concatenate([self.values, other.values]),

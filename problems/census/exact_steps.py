@@ -211,9 +211,9 @@ def calibrated(own: Exact, epsilon: float, rounds: int) -> Exact:
     low, high = math.log(_LEAST), math.log(_MOST)
     if at(high).epsilon(rounds) > epsilon:
         raise CensusError(
-            f"No noise in the objective makes {rounds} rounds ({epsilon:g}, {DELTA:g})-private: "
-            "what one record does to the curvature costs more. Ask for fewer rounds, more records "
-            "or a larger D."
+            f"No noise in the objective makes {rounds} rounds ({epsilon:g}, {DELTA:g})-private, "
+            "because the effect of one record on the curvature alone costs more. Use fewer "
+            "rounds, more records or a larger D."
         )
     found = brentq(lambda log: at(log).epsilon(rounds) - epsilon, low, high, rtol=1e-6)
     # Slightly more noise than the root, so that the total is not exceeded.
@@ -242,7 +242,9 @@ def run(
         If a part has another number of records than `own.each`.
     """
     if any(part.count != own.each for part in parts):
-        raise CensusError(f"Every agent needs {own.each} records: the noise is made for so many.")
+        raise CensusError(
+            f"Every agent needs {own.each} records: the noise is calibrated for this number."
+        )
     return np.array(list(_points(own, parts, network, rounds, seed)))
 
 

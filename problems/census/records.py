@@ -22,8 +22,8 @@ class Records(Labeled):
         super().__post_init__()
         if not (np.linalg.norm(self.features, axis=1) <= 1 + 1e-9).all():
             raise CensusError(
-                "Some rows of features are longer than 1, and the sensitivity rests on that bound. "
-                "Use `columns.normalized`, or divide rows by a public bound."
+                "Some rows of features are longer than 1, but the sensitivity relies on that "
+                "bound. Use `columns.normalized`, or divide rows by a public bound."
             )
 
 

@@ -47,8 +47,8 @@ def read_proxy(
         return None
     if private != "loads":
         raise dp.ModelError(
-            f"proxy= is of private loads, and private={private!r} has none. Leave it out, or write "
-            "private='loads'."
+            f"proxy= has public values for private loads, but private={private!r} declares no "
+            "load private. Leave it out, or write private='loads'."
         )
     count, given = len(case.bus.id), np.asarray(proxy, dtype=np.float64)
     if given.shape == (count, 2):
@@ -96,12 +96,13 @@ def check_words(
         raise dp.ModelError(f"horizon= is no number of hours from 1 to {_MOST_HOURS}. Write 24.")
     if cuts and model != "soc":
         raise dp.ModelError(
-            f"cuts= tightens model='soc', and model={model!r} has no relaxation. Leave it out."
+            f"cuts= tightens the relaxation of model='soc', but model={model!r} has no "
+            "relaxation. Leave it out."
         )
     if len(contingencies) and model == "distflow":
         raise dp.ModelError(
-            "contingencies= needs a network with loops, and the outage of any branch parts those "
-            "of model='distflow'. Write model='soc' or model='dc'."
+            "contingencies= needs a network with loops. Networks of model='distflow' have none, "
+            "so an outage of any branch splits them. Write model='soc' or model='dc'."
         )
     if len(contingencies) and model == "soc" and private == "capacities":
         raise dp.ModelError(
@@ -109,7 +110,9 @@ def check_words(
             "buses leave theirs after an outage. Write model='dc', or another private=."
         )
     if not 0 < emergency < np.inf:
-        raise dp.ModelError("emergency= is no positive share of ratings. Write for example 1.2.")
+        raise dp.ModelError(
+            "emergency= is not a positive multiple of the ratings. Write for example 1.2."
+        )
 
 
 def check_form(model: str, form: str, monitored: Sequence[int] | str, balance: str | None) -> None:
@@ -130,7 +133,7 @@ def check_form(model: str, form: str, monitored: Sequence[int] | str, balance: s
     if model != "dc" and (form != "angles" or monitored != "all"):
         name = "form" if form != "angles" else "monitored"
         raise dp.ModelError(
-            f"{name}= is of model='dc', whose flows are linear in injections, and not of "
+            f"{name}= applies to model='dc', whose flows are linear in injections, and not to "
             f"model={model!r}. Leave it out, or write model='dc'."
         )
     if form == "ptdf" and balance == "covered":

@@ -100,8 +100,8 @@ def _alike(name: str, results: Sequence[dp.Result]) -> Sequence[dp.Result]:
         raise dp.ModelError(f"{name}: there is no run to draw. Give at least one result.")
     if len({result.guarantee.headline for result in results}) > 1:
         raise dp.ModelError(
-            f"{name}: the runs have different guarantees, of which the label could state only one. "
-            "Give runs of one plan, and those of another plan another name."
+            f"{name}: the runs have different guarantees, but the label states only one. Pass "
+            "runs of one plan, and pass runs of another plan under another name."
         )
     return results
 

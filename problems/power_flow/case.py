@@ -271,7 +271,8 @@ class Case:
         if np.any(np.abs(self.load) > MOST_POWER / self.base_mva / load_scale):
             raise CaseError(
                 f"load_scale={load_scale:g} makes a load of {self.name} larger than "
-                f"{MOST_POWER:g} MW, thrice what the whole world uses. Write a smaller factor."
+                f"{MOST_POWER:g} MW, three times the consumption of the whole world. Write a "
+                "smaller factor."
             )
         return load_scale * self.load
 
@@ -576,9 +577,9 @@ def _branches(tables: Tables, position: dict[int, int], base: float, equivalents
         )
     for row in rows[np.hypot(table[:, 2], table[:, 3]) < _IMPEDANCE[0]]:
         raise CaseError(
-            f"{file}: branch row {row + 1} has an impedance below {_IMPEDANCE[0]:g} per unit, a "
-            "short circuit beside which all others vanish. Merge its two buses or give it a small "
-            "reactance such as 1e-4."
+            f"{file}: branch row {row + 1} has an impedance below {_IMPEDANCE[0]:g} per unit, "
+            "which is a short circuit compared with all other branches. Merge its two buses or "
+            "give it a small reactance such as 1e-4."
         )
     produces = table[:, 2] < -_NEGATIVE_RESISTANCE * np.abs(table[:, 3])
     for row in rows[produces & (not equivalents)]:

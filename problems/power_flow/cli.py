@@ -144,7 +144,7 @@ def _check_privacy(options: argparse.Namespace) -> None:
         options.central or options.perturb == "none" or private_of(options) != "loads"
     ):
         raise dp.PrivacyError(
-            "--prior is weighed against loads that are released with noise, and here none are. "
+            "--prior applies to loads that are released with noise, but this plan releases none. "
             "Drop it."
         )
     if options.central:
@@ -157,9 +157,10 @@ def _check_privacy(options: argparse.Namespace) -> None:
         ):
             if getattr(options, name) is not None:
                 raise dp.PrivacyError(
-                    f"--central solves with all loads in one place and protects nothing, so "
-                    f"--{name.replace('_', '-')} would change nothing. Drop it; or drop --central: "
-                    "--algorithm central is one solve by the server of what left with noise."
+                    "--central solves with all loads in one place and protects nothing, so "
+                    f"--{name.replace('_', '-')} would change nothing. Drop it; or drop "
+                    "--central. With --algorithm central, the server solves once for the data "
+                    "that were released with noise."
                 )
         return
     if options.violation_probability is None:
@@ -168,9 +169,9 @@ def _check_privacy(options: argparse.Namespace) -> None:
         budget = (options.epsilon, options.delta, options.release_epsilon, options.release_delta)
         if budget != (None, None, None, None):
             raise dp.PrivacyError(
-                "With --objective cost nothing is private unless --violation-probability says how "
-                "surely loads are covered, or --private says what is; so a budget would protect "
-                "nothing. Add --violation-probability 0.1, or drop the privacy options."
+                "With --objective cost nothing is private without --violation-probability or "
+                "--private, so a budget would protect nothing. Add --violation-probability 0.1, "
+                "or drop the privacy options."
             )
         return
     if objective_of(options) != "cost" or private_of(options) in (None, "bids"):
@@ -181,19 +182,20 @@ def _check_privacy(options: argparse.Namespace) -> None:
     for name in ("penalty", "step", "local_updates", "release_epsilon", "rounds"):
         if getattr(options, name) is not None:
             raise dp.PrivacyError(
-                f"--{name.replace('_', '-')} is for methods of several rounds, and "
-                "--violation-probability is kept by one solve of the server. Drop one of the two."
+                f"--{name.replace('_', '-')} is for methods of several rounds, but "
+                "--violation-probability needs one solve by the server. Drop one of the two."
             )
     if options.algorithm not in (None, "central"):
         raise dp.PrivacyError(
-            f"--algorithm {options.algorithm} has agents keep their own constraints, and "
-            "--violation-probability is kept by one solve of the server. Write --algorithm "
-            "central, or drop one of the two."
+            f"--algorithm {options.algorithm} lets agents satisfy their own constraints, but "
+            "--violation-probability needs one solve by the server. Write --algorithm central, "
+            "or drop one of the two."
         )
     if options.perturb not in (None, "once"):
         raise dp.PrivacyError(
-            "--violation-probability is about loads that leave once with noise, which --perturb "
-            f"{options.perturb} is not. Write --perturb once, or drop one of the two."
+            "--violation-probability applies to loads that are released once with noise, but "
+            f"--perturb {options.perturb} adds noise in other ways. Write --perturb once, or drop "
+            "one of the two."
         )
 
 

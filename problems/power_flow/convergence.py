@@ -135,7 +135,7 @@ def convergence_bound(
         if derived is not None and derived * (1 - 1e-9) > L:
             raise dp.ModelError(
                 f"The step size was given L = {L:g}, but the objectives have smoothness constants "
-                f"up to {derived:g}, so (25b) says nothing. Leave out L=, or write a larger one."
+                f"up to {derived:g}, so (25b) says nothing. Leave out L=, or write a larger L=."
             )
         word = () if derived is not None else ("L",)
         noisy = 0.0 if N == 0 else N * c

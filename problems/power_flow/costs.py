@@ -87,7 +87,7 @@ def _listed(row: Floats, where: str, each: int, least: int, what: str) -> Floats
     if not np.all(np.abs(numbers) <= _MOST_COST):
         raise CaseError(
             f"{where} has a number that is not finite and up to {_MOST_COST:g} in size, so the "
-            "cost is undefined or all others vanish beside it. Write $/h for power in MW."
+            "cost is undefined, or too large compared with all others. Write $/h for power in MW."
         )
     return numbers
 

@@ -254,8 +254,9 @@ def read_outages(source: Sequence[int] | Literal["all"], case: Case) -> Ints:
     if parted.any():
         rows = ", ".join(map(str, case.branch.row[outages[parted]][:_SHOWN]))
         raise CaseError(
-            f"contingencies= has row {rows} of branches, whose outage parts {case.name}: no flow "
-            "takes its place. Leave it out, or write 'all', which does."
+            f"contingencies= has row {rows} of branches, whose outage splits {case.name}, so no "
+            "other flow can replace its flow. Leave it out, or write 'all', which leaves out "
+            "such branches."
         )
     return outages
 

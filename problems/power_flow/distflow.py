@@ -65,8 +65,9 @@ def distflow_variables(case: Case, hours: int = 1) -> DistFlowVariables:
     loops = lines - (count - len(np.unique(connected_parts(case))))
     if loops:
         raise CaseError(
-            f"{case.name} has {loops} loop{'s' if loops > 1 else ''}, and model='distflow' is of "
-            "radial networks: it has no angles. Write model='soc' or model='dc', or open lines."
+            f"{case.name} has {loops} loop{'s' if loops > 1 else ''}, but model='distflow' is for "
+            "radial networks, because it has no angles. Write model='soc' or model='dc', or open "
+            "lines."
         )
     sizes = {"w": count, "p": lines, "q": lines}
     sizes |= {"power": len(case.gen.bus), "reactive": len(case.gen.bus)}

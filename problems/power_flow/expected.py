@@ -72,7 +72,7 @@ def expected_loads(given: str, case: Case, load_scale: float, seed: int = 0) -> 
     other = read_case(given)
     if not np.array_equal(other.bus.id, case.bus.id):
         raise dp.ModelError(
-            f"--prior {given}: {other.name} has other buses than {case.name}, so it says "
-            "nothing of these loads. Give a case with the same buses, or a number such as 0.1."
+            f"--prior {given}: {other.name} has other buses than {case.name}, so it cannot be a "
+            "prior for these loads. Give a case with the same buses, or a number such as 0.1."
         )
     return Expected(other.scaled_load(load_scale))

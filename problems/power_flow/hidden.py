@@ -49,7 +49,7 @@ def adjacency(hidden: Hidden | Adjacency, radius: float) -> Adjacency:
     if hidden == "zone":
         return dp.Within(radius, norm="inf")
     raise dp.ModelError(
-        f"hidden={str(hidden)[:30]!r} is not known, so it is not said which change of the loads "
-        f"stays hidden. Write one of {', '.join(map(repr, get_args(Hidden)))}, or an adjacency "
-        "such as dp.Within(0.01, norm=1)."
+        f"hidden={str(hidden)[:30]!r} is unknown, so the privacy unit of the loads is undefined. "
+        f"Write one of {', '.join(map(repr, get_args(Hidden)))}, or an adjacency such as "
+        "dp.Within(0.01, norm=1)."
     )

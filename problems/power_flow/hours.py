@@ -301,13 +301,13 @@ def check_places(
         if not good and name == "storage":
             raise CaseError(
                 f"storage[{k}] is at a bus that is not in service, or its power, energy, "
-                "efficiency or start are none. Write Store(bus=..., power=..., energy=...) in MW "
-                "and MWh, and shares up to 1."
+                "efficiency or start is invalid. Write Store(bus=..., power=..., energy=...) in "
+                "MW and MWh, and shares up to 1."
             )
         if not good:
             raise CaseError(
-                f"flexible[{k}] is at a bus that is not in service, or its power or price are "
-                "none. Write Flexible(bus=..., power=..., price=...) in MW and $/MWh."
+                f"flexible[{k}] is at a bus that is not in service, or its power or price is "
+                "invalid. Write Flexible(bus=..., power=..., price=...) in MW and $/MWh."
             )
 
 

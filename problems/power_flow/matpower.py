@@ -258,8 +258,8 @@ def check_foreign(
         where = "" if line is None else f" (line {line})"
         raise CaseError(
             f"{name}: the field '{field}'{where} gives the case {FOREIGN[field]}, which the model "
-            "does not have; the optimum would be another. Remove it if you mean the network "
-            "without."
+            "does not support; without it, the optimum changes. Remove it if you want the "
+            "network without it."
         )
 
 

@@ -79,7 +79,7 @@ def measure(study: PowerFlow, result: dp.Result, *, own: bool = True, draws: int
     if not result.status.solved:
         raise dp.SolverError(
             f"{study.case.name}: the run ended as {result.status.name.lower()}, so there is no "
-            "point to measure. With margins for their noise the loads cannot be served: raise "
+            "point to measure. The loads cannot be served with margins for the noise: raise "
             "--epsilon, or lower --radius or --load-scale."
         )
     states = tuple(study.state(hour) for hour in range(study.hours))

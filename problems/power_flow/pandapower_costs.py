@@ -122,9 +122,9 @@ def _check_pieces(used: Any, name: str) -> None:
         where = f"{name}: net.pwl_cost {at}"
         if PRICED[row["et"]]:
             raise CaseError(
-                f"{where} is of consumption, where pandapower takes the points for generation and "
-                "the slopes for consumption. Write pandapower.create_poly_cost(net, element, et, "
-                "cp1_eur_per_mw=...) in its place."
+                f"{where} is for consumption, and pandapower then reads its points as generation "
+                "but its slopes as consumption. Write pandapower.create_poly_cost(net, element, "
+                "et, cp1_eur_per_mw=...) in its place."
             )
         try:
             points = np.array(row["points"], dtype=np.float64)
@@ -248,8 +248,9 @@ def line_costs(net: Mapping[str, Any], rows: list[int], name: str) -> Floats | N
     }
     if len(chosen.get("pwl_cost", ())):
         raise CaseError(
-            f"{name}: net.pwl_cost {listed(chosen['pwl_cost'].index.tolist())} is of a DC line. "
-            "Write pandapower.create_poly_cost(net, element, 'dcline', cp1_eur_per_mw=...)."
+            f"{name}: net.pwl_cost {listed(chosen['pwl_cost'].index.tolist())} belongs to a DC "
+            "line, for which only polynomial costs are supported. Write "
+            "pandapower.create_poly_cost(net, element, 'dcline', cp1_eur_per_mw=...)."
         )
     used = chosen.get("poly_cost")
     if used is None or not len(used):
@@ -258,9 +259,9 @@ def line_costs(net: Mapping[str, Any], rows: list[int], name: str) -> Floats | N
     wrong = used.index[used["element"].isin(backward)].tolist()
     if wrong:
         raise CaseError(
-            f"{name}: net.poly_cost {listed(wrong)} is of a DC line without a positive p_mw, which "
-            "sends backward, and pandapower turns the sign of its cost. Exchange from_bus and "
-            "to_bus, and write a positive p_mw."
+            f"{name}: net.poly_cost {listed(wrong)} belongs to a DC line with p_mw <= 0, whose "
+            "power flows backward, and pandapower reverses the sign of its cost. Exchange "
+            "from_bus and to_bus, and write a positive p_mw."
         )
     _check_polynomials(used, name)
     costs = np.zeros((len(rows), 7))

@@ -203,8 +203,8 @@ def _check_constant_power(net: Mapping[str, Any], name: str) -> None:
         if rows:
             raise CaseError(
                 f"{name}: loads {listed(rows)} draw power that depends on voltage ({column} is "
-                "not 0), and would be taken for constant power. Write "
-                f"net.load['{column}'] = 0, or model the constant impedance as net.shunt."
+                f"not 0), but the model would treat it as constant. Write net.load['{column}'] = "
+                "0, or model the constant impedance as net.shunt."
             )
 
 

@@ -118,7 +118,7 @@ def prices(
     """
     if not study.balance:
         raise dp.ModelError(
-            "This study has no balance that holds exactly, so there are no prices. Write "
+            "This study has no exact power balance, so there are no prices. Write "
             "power_flow(..., objective='cost', balance='exact')."
         )
     case, base, hours = study.case, study.case.base_mva, study.hours

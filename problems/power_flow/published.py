@@ -130,8 +130,8 @@ def read_feeder(folder: str | Path) -> Feeder:
         and np.array_equal(np.sort(units["node"]), everyone)
     ):
         raise CaseError(
-            "The feeder is no tree with a generator at every bus. Number the buses from 0, the "
-            "root, and give one line into each other bus."
+            "The feeder is not a tree with a generator at every bus. Number the buses from 0, "
+            "the root, and give one line into each other bus."
         )
     below = np.eye(buses)
     for bus in range(buses):
@@ -258,8 +258,8 @@ def affine_policies(feeder: Feeder, noise: Floats, *, averse: bool = False) -> P
     cp.Problem(cp.Minimize(worst if averse else cost), limits).solve(solver=cp.CLARABEL)
     if power.value is None:
         raise dp.SolverError(
-            "No affine policies keep the limits of the feeder under this noise. Write a smaller "
-            "noise, or a larger epsilon."
+            "No affine policies satisfy the limits of the feeder with this noise. Write a "
+            "smaller noise, or a larger epsilon."
         )
     return Policies(
         _value(cost).item(),

@@ -375,7 +375,7 @@ def power_flow(
     if private in ("bids", "capacities") and objective == "shed":
         raise dp.ModelError(
             f"With the objective 'shed' nothing has a cost, so private={private!r} would protect "
-            "what is not used. Write objective='cost' or 'both'."
+            "data that the model does not use. Write objective='cost' or 'both'."
         )
     loads_private = private in ("loads", "profiles") and objective == "cost"
     if balance is None:

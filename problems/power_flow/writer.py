@@ -145,8 +145,8 @@ def net_with_set_points(
     }
     if not set(where.gen.values()) <= set(at) or not set(where.bus.values()) <= set(case.bus.id):
         raise CaseError(
-            f"{case.name} was read from another net: the elements of this one are not in it. Pass "
-            "the net that read_case got."
+            f"{case.name} was read from another net: it does not contain the elements of this "
+            "net. Pass the net that you passed to read_case."
         )
     for (name, element), row in where.gen.items():
         table, position = written[name], at[row]

@@ -175,8 +175,8 @@ def _labeled(case: Case, label: Mapping[int, Hashable], where: str) -> Zones:
     missing = [bus for bus in ids if bus not in label]
     if missing:
         raise CaseError(
-            f"{where}: {_listed(missing)} without a zone; every bus needs one agent that holds "
-            "its load. Add an entry for each."
+            f"{where}: {_listed(missing)} without a zone; every bus needs one agent that has its "
+            "load. Add an entry for each."
         )
     names = sorted({str(zone) for zone in label.values()}, key=_label_order)
     index = {zone: at for at, zone in enumerate(names)}

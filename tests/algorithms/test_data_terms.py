@@ -158,12 +158,12 @@ def test_ten_agents_end_closer_than_with_moments_of_each():
         (
             lambda X, w, y: cp.sum_squares(X @ (2 * w) - y),
             dp.ModelError,
-            "records through different losses",
+            "have different losses of records",
         ),
         (
             lambda X, w, y: cp.sum_squares(X @ w + y),
             dp.ModelError,
-            "records through different losses",
+            "have different losses of records",
         ),
         (lambda X, w, y: cp.sum(cp.huber(X @ w - y)), dp.PrivacyError, "'a0' does not"),
     ],

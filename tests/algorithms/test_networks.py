@@ -209,7 +209,7 @@ def test_names_are_checked(agents, match):
 
 
 def test_a_prime_number_of_agents_fills_no_grid():
-    with pytest.raises(dp.ModelError, match="7 agents do not fill a grid"):
+    with pytest.raises(dp.ModelError, match="7 agents cannot form a grid"):
         dp.networks.build("grid", names(7))
 
 

@@ -144,7 +144,7 @@ def test_gaussian_noise_is_refused():
 def test_public_objectives_are_refused():
     w = cp.Variable(D, name="w")
     public = dp.Agent(cp.Minimize(cp.sum_squares(w)), name="prior")
-    with pytest.raises(dp.ModelError, match="Add its objective to that of an agent"):
+    with pytest.raises(dp.ModelError, match="Add its objective to the objective of an agent"):
         dp.Problem([clinic(w=w), public]).plan(dp.ObjectivePerturbation(1.0), epsilon=1.0, delta=0)
 
 

@@ -85,7 +85,7 @@ def test_equalities_with_private_data_are_refused_for_the_true_data(given):
 
 
 def test_constraints_with_private_data_hold_a_variable():
-    with pytest.raises(dp.PrivacyError, match="no variable. Leave it out. No decision"):
+    with pytest.raises(dp.PrivacyError, match="no variable. Leave it out: no choice"):
         agent("north", constraints=[load() <= 3])
 
 

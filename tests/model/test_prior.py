@@ -207,7 +207,7 @@ def test_expectations_are_numbers(make, match):
         ({"load": 1.0}, dp.ModelError, "dp.Prior"),
         ([1.0], dp.ModelError, "mapping"),
         ({3: dp.Prior(1.0)}, dp.ModelError, "mapping"),
-        ({"lode": dp.Prior(1.0)}, dp.ModelError, "a name that no private object has"),
+        ({"lode": dp.Prior(1.0)}, dp.ModelError, "no private object has that name"),
         ({"load": dp.Prior(np.ones(3))}, dp.ModelError, r"shape \(3,\)"),
         ({"load": dp.Prior(1.0, np.ones(3))}, dp.ModelError, "std"),
     ],
@@ -257,7 +257,7 @@ def weights():
 
 @pytest.mark.parametrize("problem", [moments, weights])
 def test_expectations_are_refused_where_nothing_is_proved_for_them(problem):
-    with pytest.raises(dp.PrivacyError, match="Leave it out of prior="):
+    with pytest.raises(dp.PrivacyError, match="Leave .* out of prior="):
         planned(
             problem(), algorithm=dp.LinearizedADMM(), prior={"X": dp.Prior(0.5)}, release="once"
         )

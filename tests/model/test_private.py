@@ -679,7 +679,9 @@ def test_the_sign_of_bounds_is_known_to_cvxpy():
 @pytest.mark.parametrize("norm", ["entry", 1, 2, "inf"])
 def test_a_flip_is_a_change_of_one(norm):
     """Smaller changes hide nothing: rounding to 0 and 1 would undo the noise."""
-    with pytest.raises(dp.ModelError, match=r"hides no change of them. Write dp\.Within\(1\)"):
+    with pytest.raises(
+        dp.ModelError, match=r"protects no change of an entry. Write dp\.Within\(1\)"
+    ):
         dp.Private(shape=3, name="d", adjacency=dp.Within(0.5, norm), boolean=True)
     assert dp.Private(shape=3, name="d", adjacency=dp.Within(1, norm), boolean=True).is_nonneg()
 

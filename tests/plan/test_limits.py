@@ -161,7 +161,7 @@ def test_searches_need_a_violation_too():
     problem = grid()
     for search in (problem.tune, problem.compare):
         with pytest.raises(
-            dp.PrivacyError, match=r"Say how often that may happen.*violation_probability="
+            dp.PrivacyError, match=r"Write the largest probability of that.*violation_probability="
         ):
             search(proxy={"load": LOADS}, time_limit=1.0, **BUDGET)
 

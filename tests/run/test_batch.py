@@ -581,5 +581,5 @@ def test_gate_of_a_batch_refuses_queries_for_one_agent_at_a_time(monkeypatch):
 
     plan = planned(*[Client()] * 3)
     monkeypatch.setattr(dp.FederatedGradient, "act", mapped)
-    with pytest.raises(dp.PrivacyError, match="release gradients as they are"):
+    with pytest.raises(dp.PrivacyError, match="queries for gradients and for steps"):
         plan.run(seed=0)

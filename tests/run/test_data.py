@@ -61,5 +61,5 @@ def test_values_that_do_not_fit_are_refused():
     problem, _ = made(proxy=[1.0, 2.0])
     with pytest.raises(dp.DataError, match="'load 0' have shape"):
         found(problem, {"load 0": np.ones(3)})
-    with pytest.raises(dp.ModelError, match="'nobody', a name that no private object has"):
+    with pytest.raises(dp.ModelError, match="'nobody', but no private object has that name"):
         found(problem, {"nobody": 1.0})

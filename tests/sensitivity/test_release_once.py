@@ -801,7 +801,7 @@ def test_statistics_of_complex_data_other_than_the_data_are_refused():
         named = Once(kind, None, sp.csr_array(np.eye(4)))
         with pytest.raises(dp.PrivacyError, match="derives no bound"):
             restated(known, 1, "a", named)
-    with pytest.raises(dp.PrivacyError, match="moves several of those"):
+    with pytest.raises(dp.PrivacyError, match="moves several released numbers"):
         problem.plan(mechanism="staircase", epsilon=1.0, delta=1e-6)
 
 

@@ -263,7 +263,7 @@ def test_of_added_or_removed_records_one_side_is_absent():
 
 def test_unknown_objects_are_refused():
     for key in ("load west", dp.Private([1.0], adjacency=dp.Within(1.0), name="stray")):
-        with pytest.raises(dp.ModelError, match="a name that no private object has"):
+        with pytest.raises(dp.ModelError, match="no private object has that name"):
             dp.check_sensitivity(plan(within()), {key: LOADS})
 
 

@@ -565,7 +565,7 @@ def test_a_network_of_other_agents_is_not_tried_on_equal_clinics():
 
 
 def test_a_method_that_takes_no_instance_is_not_passed():
-    with pytest.raises(dp.ModelError, match="takes none of the instances.*power line"):
+    with pytest.raises(dp.ModelError, match="supports none of the instances.*power line"):
         dp.testing.check_method(dp.DPP2(graph="grid", weights="no"))
 
 

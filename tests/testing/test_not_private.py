@@ -116,7 +116,7 @@ def test_a_solution_of_other_agents_is_refused():
         for rows in (LONG, LONG[:2])
     )
     solution = one.plan(dp.LinearizedADMM(), mechanism=None, rounds=1).run(data={"X": LONG}).last
-    with pytest.raises(dp.ModelError, match="of other agents"):
+    with pytest.raises(dp.ModelError, match="to other agents"):
         dp.not_private.objective(other, solution, {"X": LONG[:2]})
 
 

@@ -105,7 +105,7 @@ def test_stand_ins_without_an_optimum_are_refused_in_words():
     x = cp.Variable(name="x")
     load = dp.Private(shape=(), name="load", adjacency=dp.Within(0.01))
     falling = dp.Problem([dp.Agent(cp.Minimize(load * x), name="a")])
-    with pytest.raises(dp.ModelError, match="objectives fall without end, so problem.tune"):
+    with pytest.raises(dp.ModelError, match="objectives are unbounded below, so problem.tune"):
         judge(falling, {"load": 1.0})
 
 

@@ -88,6 +88,6 @@ def test_expectations_are_refused_where_constraints_hold_the_data():
 
 def test_a_violation_has_to_be_named():
     with pytest.raises(
-        dp.PrivacyError, match=r"Say how often that may happen.*violation_probability=0\.01"
+        dp.PrivacyError, match=r"Write the largest probability of that.*violation_probability=0\.01"
     ):
         grid().tradeoff([1.0], **ASKED)

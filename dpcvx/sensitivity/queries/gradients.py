@@ -119,9 +119,9 @@ class Summand(Gradient):
         if derived is not None and derived.l2 == math.inf:
             raise PrivacyError(
                 "With sharing= all agents add the same noise, which is fixed before the first "
-                f"round. What one change of the data of agent '{facts.name}' does to its gradient "
-                f"must be bounded at all points for that, and is not: {derived.obstacle}. Bound "
-                "its variables, write dp.Agent(..., clip_norm=1.0), or leave sharing= out."
+                f"round. So the effect of one change of the data of agent '{facts.name}' on its "
+                f"gradient needs one bound for all points, and has none: {derived.obstacle}. "
+                "Bound its variables, write dp.Agent(..., clip_norm=1.0), or leave sharing= out."
             )
 
     @classmethod

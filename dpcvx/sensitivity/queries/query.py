@@ -171,8 +171,8 @@ class Query(abc.ABC):
             If the query cannot be answered for several agents at once.
         """
         raise PrivacyError(
-            "Agents in a batch release gradients as they are, and steps of whole points, and a "
-            f"method asks them for another {type(self).__name__}. Leave batched of the method at "
+            "Agents in a batch answer queries for gradients and for steps of whole points, but "
+            f"the method queries another {type(self).__name__}. Leave batched of the method at "
             "False."
         )
 

@@ -349,7 +349,7 @@ class LocalSolution(Query):
             raise PrivacyError(
                 f"Noise on the output of agent '{facts.name}' protects only if its local steps "
                 f"provably move little with its data. Its constraints have {obstacle}, for which "
-                "no such steps are known: a solver's last digits could tell its data. Write "
+                "no such steps are known: a solver's last digits could reveal its data. Write "
                 "perturb='objective', which works with any constraints, or state "
                 "output_sensitivity= yourself."
             )

@@ -358,8 +358,8 @@ def test_help_explains_every_option():
         (("--epsilon", "1", "--release-epsilon", "1"), "fix the noise twice"),
         (("--release-delta", "0.1"), "--release-epsilon"),
         (("--violation-probability", "0.1"), "Add --objective cost"),
-        (("--prior", "0.1", "--perturb", "none"), "--prior is weighed"),
-        (("--prior", "0.1", "--objective", "cost"), "--prior is weighed"),
+        (("--prior", "0.1", "--perturb", "none"), "--prior applies"),
+        (("--prior", "0.1", "--objective", "cost"), "--prior applies"),
         (("--prior", "118"), "has other buses than pglib"),
         (("--prior", "0.1", "--perturb", "objective"), "release='once'"),
         (

@@ -72,5 +72,5 @@ def test_prices_are_post_processing_and_say_how_firm_they_are():
 def test_runs_without_prices_are_refused():
     study = power_flow(5, model="dc", objective="both")
     result = study.problem.plan(epsilon=1.0, delta=1e-6).run(seed=1)
-    with pytest.raises(dp.ModelError, match="no balance that holds exactly"):
+    with pytest.raises(dp.ModelError, match="no exact power balance"):
         prices(study, result)

@@ -87,7 +87,7 @@ def test_policies_balance_the_noise_and_move_each_flow_by_as_much(folder):
 
 def test_noise_that_no_limits_admit_is_named(folder):
     feeder = read_feeder(folder)
-    with pytest.raises(dp.SolverError, match="No affine policies keep the limits"):
+    with pytest.raises(dp.SolverError, match="No affine policies satisfy the limits"):
         affine_policies(feeder, 100 * feeder.radius)
 
 
@@ -109,7 +109,7 @@ def test_released_loads_keep_limits_and_cost_little(folder):
         ("lines", "r,x", "r,reactance", "lacks one of the columns"),
         ("nodes", "0.025", "a lot", "no number"),
         ("lines", "2,1,2", "2,3,2", "form a loop"),
-        ("generators", "g5,4", "g5,3", "no tree with a generator"),
+        ("generators", "g5,4", "g5,3", "not a tree with a generator"),
     ],
 )
 def test_other_folders_are_refused(folder, name, old, new, message):

@@ -310,14 +310,14 @@ class TestPandapower:
                     pp.create_dcline(net, 3, 5, -10, 1, 1, 1.0, 1.0, max_p_mw=20),
                     pp.create_poly_cost(net, 0, "dcline", cp1_eur_per_mw=1.0),
                 ),
-                "of a DC line without a positive p_mw",
+                "a DC line with p_mw <= 0",
             ),
             (
                 lambda pp, net: (
                     pp.create_dcline(net, 3, 5, 10, 1, 1, 1.0, 1.0, max_p_mw=20),
                     pp.create_pwl_cost(net, 0, "dcline", [[0, 20, 1]]),
                 ),
-                "is of a DC line. Write pandapower.create_poly_cost",
+                "belongs to a DC line",
             ),
             (lambda pp, net: pp.create_svc(net, 3, 1, -10, 1.0, 90), "var compensators (0)"),
             (
