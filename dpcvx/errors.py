@@ -148,21 +148,21 @@ class BudgetError(PrivacyError):
             total = f": plan({instead})" if instead else ""
             rest = f", or plan({left})" if left else f", or plan with rounds={rounds[0]}"
             advice = (
-                f"Give noise of a level of its own, and the total of all runs{total}{rest}, which "
-                "spends what is left on fewer rounds. A small part of a run seldom ends near a "
-                "solution."
+                "Pass a mechanism with a fixed noise level, and the total budget of all "
+                f"runs{total}{rest}, which spends the rest of the budget on fewer rounds. A small "
+                "part of a run seldom ends near a solution."
             )
         elif affordable == 0:
             advice = (
-                "It covers no further release of this kind. Raising `epsilon` alone recalibrates "
-                "to less noise, so each release costs more. Give noise of a level of its own, and "
-                "the total of all runs"
+                "The budget covers no further release of this kind. Raising `epsilon` alone "
+                "recalibrates to less noise, so each release costs more. Pass a mechanism with a "
+                "fixed noise level, and the total budget of all runs"
             )
             advice += f": plan({instead})." if instead else "."
         else:
             advice = (
-                f"It still covers {plural(affordable, 'release')} of this kind: lower `rounds` or "
-                "`local_updates`, or plan with a larger `epsilon`."
+                f"The budget still covers {plural(affordable, 'release')} of this kind: lower "
+                "`rounds` or `local_updates`, or plan with a larger `epsilon`."
             )
         # Show enough digits that the requested epsilon is visibly larger than the allowed one.
         digits = next((n for n in range(6, 17) if f"{requested:.{n}g}" != f"{allowed:.{n}g}"), 6)

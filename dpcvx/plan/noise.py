@@ -277,7 +277,7 @@ def _budget(agent: str, asked: Declared | None, price: Price) -> float:
         return price.epsilon
     fixed = asked.mechanism.per_step() is not None
     if exceeds(price, asked.epsilon):
-        level = "has a level of its own, at which" if fixed else "has a multiplier at which"
+        level = "has a fixed level: with it," if fixed else "has a multiplier: with it,"
         raise PrivacyError(
             f"{asked.mechanism} noise of agent '{agent}' {level} the plan "
             f"costs epsilon {price.epsilon:.6g}, more than epsilon={asked.epsilon:g}. Raise "

@@ -218,7 +218,7 @@ def test_the_odometer_shows_the_agent_that_loses_most(capsys):
         ("gaussian", BUDGETS | {"west": 1.0}, "names 'west', which is no agent with private data"),
         ({"north": "laplace"}, 1.0, "mechanism=.* lacks agent 'south'"),
         (KINDS, BUDGETS | {"south": -1.0}, "epsilon=-1.0 is not a privacy budget"),
-        (KINDS, BUDGETS | {"east": 1e-3}, "noise of agent 'east' has a level of its own, at which"),
+        (KINDS, BUDGETS | {"east": 1e-3}, "noise of agent 'east' has a fixed level: with it,"),
         (KINDS, 1.0, r"without a level: epsilon=\{'north': \.\.\., 'south': \.\.\.\}"),
         (KINDS, None, "has no privacy budget for agent 'north'"),
         (KINDS, {1: 2.0}, "a key of type int"),

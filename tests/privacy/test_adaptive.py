@@ -283,7 +283,7 @@ def test_a_further_run_has_a_noise_level_of_its_own_and_the_total_as_its_budget(
     )
     noise = mechanism(noise_multiplier=20.0)
     alone = one_agent().plan(dp.LinearizedADMM(), mechanism=noise, **kind)
-    with pytest.raises(dp.BudgetError, match="noise of a level of its own"):
+    with pytest.raises(dp.BudgetError, match="a fixed noise level"):
         alone.run(seed=2, ledger=first.ledger)
     plan = one_agent().plan(dp.LinearizedADMM(), mechanism=noise, epsilon=2.0, **kind)
     assert plan.guarantee.epsilon == alone.guarantee.epsilon < 2.0

@@ -1309,7 +1309,7 @@ def test_the_advice_of_a_spent_budget_works(path, noise, rounds):
     method = dp.LinearizedADMM()
     first = problem.plan(method, mechanism=noise, rounds=rounds, epsilon=1.0, delta=1e-6)
     first.run(ledger=path)
-    with pytest.raises(dp.BudgetError, match="total of all runs: plan") as caught:
+    with pytest.raises(dp.BudgetError, match="total budget of all runs: plan") as caught:
         first.run(ledger=path)
     advised = eval(f"dict({caught.value.instead})", {"dp": dp})
     again = problem.plan(method, rounds=rounds, **advised)

@@ -40,7 +40,7 @@ def test_a_whole_load_is_any_other_of_at_most_that_power():
 
 
 def test_unknown_changes_are_refused_in_words():
-    with pytest.raises(dp.ModelError, match="hidden='bus' is not known.*'customer'"):
+    with pytest.raises(dp.ModelError, match="hidden='bus' is unknown.*'customer'"):
         power_flow(14, hidden="bus")
     with pytest.raises(dp.ModelError, match="radius"):
         power_flow(14, hidden="zone", radius=0.0)

@@ -492,7 +492,7 @@ class TestPandapower:
             ),
             (
                 lambda pp, net: _pieces(pp, net, [[0, 9, 2]], et="load"),
-                "net.pwl_cost 0 is of consumption",
+                "net.pwl_cost 0 is for consumption",
             ),
             (
                 lambda pp, net: net.poly_cost.__setitem__("cq2_eur_per_mvar2", -1.0),
