@@ -110,12 +110,7 @@ class Response:
         """
         if self.by_component:
             return self._by_component(covariance.diagonal())
-        P, values = self._modes(covariance)
-        felt = np.einsum("ij,ij->j", P, covariance @ P)
-        flat = values <= _FLAT
-        if felt[flat].sum() > _FLAT * felt.sum():
-            return math.inf
-        return float(np.sum(felt[~flat] / values[~flat])) / 2
+        return _gap(*self._modes(covariance), covariance)
 
     def influence(self, covariance: sp.csr_array) -> Array | None:
         """Return W for the agent's components, shape (n, n), for noise of about this covariance.
@@ -128,11 +123,14 @@ class Response:
         covariance : csr_array, shape (n, n)
             Covariance of noise in the agent's linear coefficient.
         """
+        return None if self.by_component else _influence(*self._modes(covariance))
+
+    def both(self, covariance: sp.csr_array) -> tuple[float, Array | None]:
+        """Return `gap` and `influence` for noise of a covariance, from one eigendecomposition."""
         if self.by_component:
-            return None
-        P, values = self._modes(covariance)
-        P = P[:, values > _FLAT] / np.sqrt(values[values > _FLAT])
-        return P @ P.T
+            return self.gap(covariance), None
+        modes = self._modes(covariance)
+        return _gap(*modes, covariance), _influence(*modes)
 
     def _modes(self, covariance: sp.csr_array) -> tuple[Array, Array]:
         """Return directions that respond to noise, shape (n, k), and their curvatures, shape (k,).
@@ -189,6 +187,21 @@ class Response:
         if (bend[felt] <= 0).any():
             return math.inf
         return float(np.sum(variances[felt] / bend[felt])) / 2
+
+
+def _gap(P: Array, values: Array, covariance: sp.csr_array) -> float:
+    """Return E for directions P with curvatures `values`; see `Response.gap`."""
+    felt = np.einsum("ij,ij->j", P, covariance @ P)
+    flat = values <= _FLAT
+    if felt[flat].sum() > _FLAT * felt.sum():
+        return math.inf
+    return float(np.sum(felt[~flat] / values[~flat])) / 2
+
+
+def _influence(P: Array, values: Array) -> Array:
+    """Return W for directions P with curvatures `values`; see `Response.influence`."""
+    P = P[:, values > _FLAT] / np.sqrt(values[values > _FLAT])
+    return P @ P.T
 
 
 def _limited(variances: Array, widths: Array) -> Array:

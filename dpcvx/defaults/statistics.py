@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import PrivacyError
 from ..model.adjacency import Rows
-from ..model.matrices import scaled_columns, without_zeros
+from ..model.matrices import scaled_columns
 from ..model.prior import Expectation
 from ..model.quadratic import curved
 from ..model.spec import PrivateSpec
@@ -198,17 +198,21 @@ def publication(
         statistics = [each for each in statistics if moves_one(each)] or statistics[:1]
     diagonal = response.by_component
     plain = _covariance(statistics[0], variance, diagonal)
-    influence = response.influence(plain)
+    gap, influence = response.both(plain)
 
     def estimated(publication: Publication) -> Publication | None:
         noise = variance(publication.sensitivity)
         return informed(publication, expected, influence, noise, p) if informs else publication
 
-    statistics = [estimate for each in statistics if (estimate := estimated(each)) is not None]
+    candidates = statistics
+    statistics = [estimate for each in candidates if (estimate := estimated(each)) is not None]
     if single and len(statistics) == 1:
         return Proposed(statistics[0])
-    covariances = [_covariance(each, variance, diagonal) for each in statistics]
-    gaps = [response.gap(covariance) for covariance in covariances]
+    covariances = [
+        plain if each is candidates[0] else _covariance(each, variance, diagonal)
+        for each in statistics
+    ]
+    gaps = [gap if covariance is plain else response.gap(covariance) for covariance in covariances]
     if len(statistics) == 2 and math.isinf(gaps[0]) and math.isinf(gaps[1]):
         # Both errors are infinite: compare the noise component by component.
         gaps = _relative(*covariances)
@@ -219,7 +223,7 @@ def publication(
     worth = _WORTH * gaps[best]
     # With priors, the error of a shape is known only after estimation, so there is no limit.
     below = math.inf if informs else 2 * worth / variance(1.0)
-    J, units = without_zeros(sp.hstack(sensitivity.jacobians)), _units(sensitivity.private, p)
+    J, units = sensitivity.jacobian, _units(sensitivity.private, p)
     if units is None or math.prod(J.shape) > DENSE:
         return Proposed(statistics[best])
 
@@ -335,7 +339,7 @@ def _shaped_data(
     """
     if not (stakes and sensitivity.constant and all(map(_one_by_one, sensitivity.private))):
         return None
-    J, units = without_zeros(sp.hstack(sensitivity.jacobians)), 1 / plain.encode.diagonal()
+    J, units = sensitivity.jacobian, 1 / plain.encode.diagonal()
     felt = np.zeros((units.size, units.size))
     if J.nnz:
         influence = response.influence(_covariance(plain, variance, response.by_component))
@@ -360,7 +364,7 @@ def _statistics(
 
     The result is empty if the gradient does not depend on the data.
     """
-    J = without_zeros(sp.hstack(sensitivity.jacobians))
+    J = sensitivity.jacobian
     used = np.flatnonzero(np.diff(J.indptr) > 0)
     if used.size == 0 and sensitivity.weights is None:
         return []

@@ -55,13 +55,14 @@ def responses(program: Program, optimum: AtStandIns = NOTHING) -> tuple[Response
     """
     n, places = size_of(program), places_of(program)
     lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
-    rows = [] if program.coupling is None else [coupling_rows(program)]
+    rows = [sp.csr_array((0, n)) if program.coupling is None else coupling_rows(program)]
     for local, columns in zip(program.agents, places, strict=True):
         data = local.constraints
-        equalities = data.A.tocsr()[: data.cones.zero]
-        # Rows with auxiliary columns are no equalities of x.
-        plain = np.flatnonzero(abs(equalities[:, data.n :]).sum(axis=1) == 0)
-        rows.append(equalities[plain][:, : data.n] @ picked(columns, n))
+        if data.cones.zero:
+            equalities = data.A.tocsr()[: data.cones.zero]
+            # Rows with auxiliary columns are no equalities of x.
+            plain = np.flatnonzero(abs(equalities[:, data.n :]).sum(axis=1) == 0)
+            rows.append(equalities[plain][:, : data.n] @ picked(columns, n))
         extent = local.projector().known_extent()
         lower[columns] = np.maximum(lower[columns], extent.lower)
         upper[columns] = np.minimum(upper[columns], extent.upper)

@@ -321,6 +321,7 @@ def _held(
 ) -> ConeData:
     """Return cvxpy's solver data as `ConeData`, with columns of the agent's entries only."""
     A, b, cones = sp.csc_array(data["A"]), np.asarray(data["b"], float), _cones(data["dims"])
+    A = A if A.has_sorted_indices else A.sorted_indices()
     N = A.shape[1]
     P = sp.csc_array((N, N)) if data.get("P") is None else sp.csc_array(data["P"])
     q = np.asarray(data["c"], dtype=float).copy()
@@ -502,6 +503,8 @@ def _without_rows(
     A: sp.csc_array, b: NDArray[np.float64], cones: Cones, rows: NDArray[np.intp]
 ) -> tuple[sp.csc_array, NDArray[np.float64], Cones]:
     """Return a cone program's A, b and cones without some equality and inequality rows."""
+    if not rows.size:
+        return A, b, cones
     keep = np.ones(A.shape[0], dtype=bool)
     keep[rows] = False
     nonneg = int(keep[cones.zero : cones.zero + cones.nonneg].sum())

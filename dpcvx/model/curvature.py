@@ -54,8 +54,14 @@ def smoothness(form: NormalForm) -> float | None:
     constant. For products with private records, the bound uses the largest norm of all admissible
     records together.
     """
-    H, parts = quadratic(form).formed, _bends(_bent(form))
-    return None if parts is None else sum((max(part) for part in parts), spectral_norm(H))
+    parts = _bends(_bent(form))
+    return None if parts is None else sum((max(part) for part in parts), _formed_norm(form))
+
+
+@derived_once
+def _formed_norm(form: NormalForm) -> float:
+    """Return the spectral norm of the constant Hessian of the objective's quadratic terms."""
+    return spectral_norm(quadratic(form).formed)
 
 
 @derived_once
@@ -65,7 +71,7 @@ def quadratic_curvature(form: NormalForm) -> float:
     Gradients of these terms grow without limit, so steps longer than 2 over the bound may diverge.
     """
     wide = sum(bent.size or 0.0 for bent in _wide(form) if bent.rises)
-    return spectral_norm(quadratic(form).formed) + wide
+    return _formed_norm(form) + wide
 
 
 @derived_once
@@ -413,4 +419,4 @@ def strong_convexity(form: NormalForm) -> float:
     parts = quadratic(form)
     modulus = max(float(eigenvalues(parts.formed, lowest).min()), float(parts.least.min()))
     # Rounding leaves eigenvalues of a singular matrix at 1e-16 of its norm.
-    return modulus if modulus > 1e-12 * max(1.0, spectral_norm(parts.formed)) else 0.0
+    return modulus if modulus > 1e-12 * max(1.0, _formed_norm(form)) else 0.0

@@ -224,6 +224,22 @@ def scaled_columns(M: sp.csr_array, weights: Array) -> sp.csr_array:
     return sp.csr_array((data, indices, M.indptr), shape=M.shape)
 
 
+def weighted_rows(M: sp.csr_array, weights: Array) -> sp.csr_array:
+    """Return ``diag(weights) @ M``, with entries in the order of scipy's product.
+
+    Parameters
+    ----------
+    M : csr_array, shape (m, n)
+    weights : ndarray, shape (m,)
+        Finite weights of the rows.
+    """
+    rows, reverse = reversed_rows(M)
+    data = weights[rows] * M.data[reverse]
+    if (data == 0).any():  # scipy's product stores no zeros
+        return sp.csr_array(sp.diags_array(weights) @ M)
+    return sp.csr_array((data, M.indices[reverse], M.indptr), shape=M.shape)
+
+
 def reversed_rows(M: sp.csr_array) -> tuple[Index, Index]:
     """Return the row of each entry, and an order of entries that reverses each row.
 
@@ -331,7 +347,11 @@ def has_entries(h: Array) -> bool:
 
 def diagonal(values: Array, size: int | None = None) -> sp.csr_array:
     """Return the diagonal matrix with given values; a single value is repeated `size` times."""
-    return sp.csr_array(sp.diags_array(np.broadcast_to(values, size or values.size)))
+    entries = np.broadcast_to(values, size or values.size)
+    stored = np.flatnonzero(entries)
+    starts = np.searchsorted(stored, np.arange(entries.size + 1)).astype(np.int32)
+    shape = entries.size, entries.size
+    return sp.csr_array((entries[stored], stored.astype(np.int32), starts), shape=shape)
 
 
 def sparse_row_norms(M: sp.csr_array, order: float) -> tuple[Array, Array]:
@@ -439,7 +459,9 @@ def eigenvalues(H: sp.csr_array, large: Callable[[sp.csr_array], Array]) -> Arra
 
     The function `large` returns bounds of the eigenvalues of blocks that are too large.
     """
-    _, label = connected_components(H, directed=False)
+    count, label = connected_components(H, directed=False)
+    if count == 1 < label.size <= _DENSE_ORDER:
+        return dense(H)
     order = np.argsort(label, kind="stable")
     sizes = np.bincount(label)
     values_of = [H.diagonal()[sizes[label] == 1]]
@@ -449,14 +471,14 @@ def eigenvalues(H: sp.csr_array, large: Callable[[sp.csr_array], Array]) -> Arra
     block = label[order][row]
     for size in np.unique(sizes[sizes > 1]):
         equal_sizes = np.flatnonzero(sizes == size)
-        dense = size <= _DENSE_ORDER
-        parts = math.ceil(equal_sizes.size * int(size) ** 2 / _BATCH) if dense else equal_sizes.size
+        small = size <= _DENSE_ORDER
+        parts = math.ceil(equal_sizes.size * int(size) ** 2 / _BATCH) if small else equal_sizes.size
         for some in np.array_split(equal_sizes, min(parts, equal_sizes.size)):
             entries = np.flatnonzero(np.isin(block, some))
             rows_of, first = block[entries], starts[block[entries]]
             index = np.searchsorted(some, rows_of), row[entries] - first, column[entries] - first
             values = ordered.data[entries]
-            if dense:
+            if small:
                 stack = np.zeros((some.size, size, size))
                 np.add.at(stack, index, values)
                 values_of.append(np.linalg.eigvalsh(stack).ravel())

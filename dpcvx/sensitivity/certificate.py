@@ -85,6 +85,11 @@ class Sensitivity:
     asserted: Asserted | None = None
     independent: tuple[str, ...] = ()
 
+    @cached_property
+    def jacobian(self) -> sp.csr_array:
+        """Jacobian of all linear terms, with the columns of one private object after the other."""
+        return without_zeros(sp.hstack(self.jacobians))
+
     @property
     def constant(self) -> bool:
         """Return whether the gradient is affine in the data with a constant Jacobian."""

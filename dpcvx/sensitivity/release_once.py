@@ -22,10 +22,12 @@ from .._words import at_least, at_most, between, together
 from ..errors import PrivacyError
 from ..model.adjacency import ComplexWithin, Rows, Within
 from ..model.matrices import (
+    diagonal,
     exact_sums,
     product,
     reversed_rows,
     scaled_columns,
+    weighted_rows,
     without_zeros,
 )
 from ..model.normal_form import LARGEST
@@ -118,7 +120,7 @@ class Publication:
             unit = self._unit_covariance
             return None if unit is None else variance * unit
         variances = self._unit_variances
-        return None if variances is None else sp.csr_array(sp.diags_array(variance * variances))
+        return None if variances is None else diagonal(variance * variances)
 
     @cached_property
     def _unit_covariance(self) -> sp.csr_array | None:
@@ -241,7 +243,7 @@ class Publication:
         """Matrix from the statistic to the data, for a statistic that determines the data."""
         if self.kind == "shaped data":
             return sp.csr_array(left_inverse(self.encode.toarray()))
-        return sp.csr_array(sp.diags_array(1 / self.encode.diagonal()))
+        return diagonal(1 / self.encode.diagonal())
 
     def unlimited(self, released: Array) -> Array:
         """Return the released data without a projection, one object after the other.
@@ -379,7 +381,7 @@ def weighted(sensitivity: Sensitivity, p: int, J: sp.csr_array, weights: Array) 
     scale = np.zeros(J.shape[0])
     scale[used] = weights
     level = sensitivity.bound(p, None if (weights == 1).all() else scale).value
-    encode = sp.csr_array(sp.diags_array(weights) @ J[used])
+    encode = weighted_rows(J[used], weights)
     return Publication(sensitivity.private, "slope", encode, level, J, weights)
 
 
@@ -427,7 +429,7 @@ def restated(
     PrivacyError
         If the agent's data have no such statistic, or one change moves several components of it.
     """
-    J, kind = without_zeros(sp.hstack(sensitivity.jacobians)), once.kind
+    J, kind = sensitivity.jacobian, once.kind
     how = once.weights if once.encode is None else once.encode.toarray()
     statistic = None
     if kind == "second moments":
@@ -517,7 +519,7 @@ def _tells_all(matrix: Array) -> bool:
 
 def whole_data(sensitivity: Sensitivity, p: int, owner: str) -> Publication:
     """Return the one-time release of an agent's data, each object in units of its sensitivity."""
-    specs, J = sensitivity.private, without_zeros(sp.hstack(sensitivity.jacobians))
+    specs, J = sensitivity.private, sensitivity.jacobian
     reaches = [reach_of(spec, p) for spec in specs]
     units = np.concatenate([np.full(s.size, unit) for s, unit in zip(specs, reaches, strict=True)])
     plain = sensitivity.bound(p).value if sensitivity.constant else 0.0
@@ -540,7 +542,7 @@ def whole_data(sensitivity: Sensitivity, p: int, owner: str) -> Publication:
             moved[spec.adjacency.label] = moved.get(spec.adjacency.label, 0) + rows
     together = max([1, *moved.values()]) ** (1 / p)
     # Rounded up by more than the rounding of a division by a unit.
-    encode, level = sp.csr_array(sp.diags_array(1 / units)), together * (1 + 1e-9)
+    encode, level = diagonal(1 / units), together * (1 + 1e-9)
     constant = J if sensitivity.constant else None
     return Publication(specs, "data", encode, level, constant, np.ones(units.size))
 

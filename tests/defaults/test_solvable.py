@@ -43,6 +43,29 @@ def test_initial_points_that_agree_show_that_the_sets_meet(total, solves, monkey
     assert len(solved) == solves
 
 
+@pytest.mark.parametrize("bounded", [True, False])
+def test_exact_steps_over_a_bounded_set_are_not_tried(bounded, monkeypatch):
+    """A convex objective has a minimizer there: only components without curvature need bounds."""
+    x, y = cp.Variable(3, name="x"), cp.Variable(2, name="y")
+    d = dp.Private(np.ones(2), name="d", adjacency=dp.Within(0.1))
+    solved, solve = [], solvable.ConicProgram.solve
+
+    def counted(self, *given):
+        solved.append(True)
+        return solve(self, *given)
+
+    agents = [
+        dp.Agent(cp.Minimize(cp.sum_squares(x[:2] + y - d) + cp.sum(y)), [cp.norm(y) <= 2]),
+        dp.Agent(cp.Minimize(cp.sum_squares(x)), []),
+    ]
+    if not bounded:
+        agents[0] = dp.Agent(agents[0].objective, [y >= -2])
+    plan = dp.Problem(agents).plan(dp.ADMM(1.0), rounds=2, epsilon=1.0, delta=1e-6)
+    monkeypatch.setattr(solvable.ConicProgram, "solve", counted)
+    solvable.check_minimizer(plan.agents[0], noisy=False, once=False)
+    assert bool(solved) is not bounded
+
+
 def test_the_first_agent_without_a_sensitivity_ends_the_compilation(monkeypatch):
     x = cp.Variable(2, name="x")
     compiled, compile_agent = [], programs.compile_agent

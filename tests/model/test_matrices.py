@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from dpcvx.model import matrices
 from dpcvx.model.matrices import (
+    diagonal,
     exact_sums,
     product,
     scaled_columns,
     scaled_rows,
+    weighted_rows,
     without_zeros,
 )
 from dpcvx.model.normal_form import Combination, digest_of
@@ -140,3 +142,23 @@ def test_scaled_columns_have_the_bits_and_the_order_of_the_product(seed):
     product_, scaled = sp.csr_array(M @ sp.diags_array(weights)), scaled_columns(M, weights)
     for name in ("indptr", "indices", "data"):
         assert np.array_equal(getattr(product_, name), getattr(scaled, name))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_weighted_rows_have_the_bits_and_the_order_of_the_product(seed):
+    rng = np.random.default_rng(seed)
+    shape = tuple(rng.integers(1, 12, 2))
+    M = sp.csr_array(rng.normal(size=shape) * (rng.random(shape) < rng.random()))
+    weights = rng.normal(size=shape[0]) * (rng.random(shape[0]) < 0.9)
+    product_, scaled = sp.csr_array(sp.diags_array(weights) @ M), weighted_rows(M, weights)
+    for name in ("indptr", "indices", "data"):
+        assert np.array_equal(getattr(product_, name), getattr(scaled, name))
+
+
+@pytest.mark.parametrize("values", [[2.0], [1.0, 0.0, -3.0], [0.0], []])
+def test_a_diagonal_stores_what_scipy_stores(values):
+    found, known = diagonal(np.array(values)), sp.csr_array(sp.diags_array(np.array(values)))
+    assert found.shape == known.shape
+    for name in ("indptr", "indices", "data"):
+        assert np.array_equal(getattr(found, name), getattr(known, name))
+        assert getattr(found, name).dtype == getattr(known, name).dtype
