@@ -14,6 +14,7 @@ the same w. Both projections are post-processing: sets are public, and points ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -88,32 +89,104 @@ def common_point(program: Program, vectors: Sequence[Array], *, alone: bool = Fa
     x[:m] = shared_mean(program, vectors)
     unit, outcome = _units(program, whole, vectors), Outcome.SOLVED
     suits = not m or _suits(program, whole, x[:m], unit[:m])
-    if not suits and not alone and _holds(whole, x, unit):
+    scaled = None if alone or (suits and m == x.size) else _Scaled.of(whole.data, unit)
+    if scaled is not None and not suits and scaled.violation(x) <= _SOLVED:
         # Near tips of cones, sets are thin, and no solver completes even a feasible point.
         return CommonPoint(_apart(whole, x), outcome, _excess(program, _apart(whole, x)))
     if not suits:
-        x[:m], outcome = _projected(connected(whole.data, m), x[:m], unit[:m], program.holders)
-    if not alone and m < x.size and outcome in _FOUND:
+        shared = _Scaled.of(connected(whole.data, m), unit[:m])
+        x[:m], outcome = shared.projected(x[:m], program.holders)
+    if scaled is not None and m < x.size and outcome in _FOUND:
         x = with_slacks(program, x)
-        y, outcome = x, Outcome.FAILED
-        if m:
-            scaled = _scaled(whole.data, unit)
-            y, outcome = _completed(scaled, _projector(scaled), x, unit, m)
+        y, outcome = scaled.completed(x, m) if m else (x, Outcome.FAILED)
         if outcome not in _FOUND:
             # Shared components have a solver's accuracy, so that no local ones may fit exactly.
-            y, outcome = _projected(whole.data, x, unit, np.ones(x.size))
+            y, outcome = scaled.projected(x, np.ones(x.size))
         x[m:] = y[m:]
     moved = _apart(whole, x)
     return CommonPoint(moved, outcome, np.nan if alone else _excess(program, moved))
 
 
-def _holds(whole: Joint, x: Array, unit: Array) -> bool:
-    """Return whether the joint vector x satisfies all constraints to the accuracy of solvers.
+@dataclass(frozen=True, eq=False)
+class _Scaled:
+    """A set with each component divided by its unit, and the projector onto it."""
 
-    `unit` has the unit of each component.
-    """
-    projector = _projector(_scaled(whole.data, unit))
-    return projector is not None and projector.violation(x / unit) <= _SOLVED
+    data: ConeData  # the set in units of the components
+    unit: Array  # shape (n,)
+    projector: Projector | None  # None if bounds of the set contradict each other
+
+    @staticmethod
+    def of(data: ConeData, unit: Array) -> _Scaled:
+        """Return the feasible set of a cone program in these units.
+
+        All rows are divided by the largest unit, which leaves cones unchanged.
+        """
+        largest = float(unit.max(initial=0.0)) or 1.0
+        # Auxiliary columns are scaled by the largest unit.
+        relative = np.append(unit / largest, np.ones(data.q.size - unit.size))
+        A = data.A
+        values = A.data * np.repeat(relative, np.diff(A.indptr))
+        A = sp.csc_array((values, A.indices, A.indptr), shape=A.shape)
+        scaled = replace(data, A=A, b=data.b / largest)
+        try:
+            return _Scaled(scaled, unit, Projector(scaled, "of all"))
+        except ModelError:
+            return _Scaled(scaled, unit, None)
+
+    def violation(self, x: Array) -> float:
+        """Return the largest violation of a constraint by x, in units; infinite if none can hold.
+
+        The result is nan if it is unknown.
+        """
+        return math.inf if self.projector is None else self.projector.violation(x / self.unit)
+
+    def projected(self, x: Array, weights: Array) -> tuple[Array, Outcome]:
+        """Return the feasible point closest to x, and the outcome; x itself upon failure.
+
+        Distances along a component are in multiples of its unit, and weighted.
+        """
+        projector, unit, point = self.projector, self.unit, x / self.unit
+        if projector is None:
+            return x, Outcome.INFEASIBLE
+        far = projector.tested(point)
+        if far is not None and far <= _ROUNDING:
+            return x, Outcome.SOLVED
+        projection = projector(point, weights)
+        if projection.x is None:
+            return x, projection.outcome
+        untested = far is None
+        if untested and np.abs(projection.x - point).max(initial=0.0) <= _ROUNDING:
+            return x, Outcome.SOLVED
+        if untested or projector.violation(projection.x) > _ROUNDING:
+            # A projection is accurate relative to its distance: a second, short one reduces
+            # violations.
+            again = projector(projection.x, weights)
+            if again.x is not None:
+                return unit * again.x, again.outcome
+        return unit * projection.x, projection.outcome
+
+    def completed(self, x: Array, m: int) -> tuple[Array, Outcome]:
+        """Return the closest feasible point with the first m components of x, and the outcome."""
+        projector, unit = self.projector, self.unit
+        if projector is None:
+            return x, Outcome.INFEASIBLE
+        point, outcome = x / unit, Outcome.SOLVED
+        for _ in range(2):  # as in `projected`
+            if m == x.size or projector.violation(point) <= _ROUNDING:
+                break
+            auxiliary = np.zeros(self.data.q.size - x.size)
+            free = np.r_[np.zeros(m), np.ones(x.size - m), auxiliary]
+            distance = replace(
+                self.data,
+                P=sp.csc_array(sp.diags_array(free)),
+                q=-free * np.r_[point, auxiliary],
+            )
+            answer = solve_pinned(distance, np.arange(m), point)
+            outcome = answer.outcome
+            if answer.x is None:
+                break
+            point = answer.x
+        return np.where(point == x / unit, x, unit * point), outcome
 
 
 def _apart(whole: Joint, x: Array) -> tuple[Array, ...]:
@@ -174,24 +247,6 @@ def _meet(program: Program) -> bool:
     return common_point(program, starts).outcome is not Outcome.INFEASIBLE
 
 
-def _projected(data: ConeData, x: Array, unit: Array, weights: Array) -> tuple[Array, Outcome]:
-    """Return the feasible point of `data` closest to x, and the outcome; x itself upon failure.
-
-    Distances along a component are in multiples of its `unit`, and weighted.
-    """
-    projector = _projector(_scaled(data, unit))
-    if projector is None:
-        return x, Outcome.INFEASIBLE
-    if projector.violation(x / unit) <= _ROUNDING:
-        return x, Outcome.SOLVED
-    projection = projector(x / unit, weights)
-    if projection.x is not None and projector.violation(projection.x) > _ROUNDING:
-        # A projection is accurate relative to its distance: a second, short one reduces violations.
-        again = projector(projection.x, weights)
-        projection = projection if again.x is None else again
-    return x if projection.x is None else unit * projection.x, projection.outcome
-
-
 def _suits(program: Program, whole: Joint, shared: Array, unit: Array) -> bool:
     """Return whether shared components are feasible with local ones near the initial point.
 
@@ -201,71 +256,9 @@ def _suits(program: Program, whole: Joint, shared: Array, unit: Array) -> bool:
     m, n = shared.size, whole.start.size
     x = with_slacks(program, np.concatenate([shared, whole.start[m:]]))
     units = np.concatenate([unit, np.full(n - m, unit.max())])
-    scaled = _scaled(whole.data, units)
-    projector = _projector(scaled)
-    if projector is None:
-        return False
-    x, outcome = _completed(scaled, projector, x, units, m)
-    return outcome in _FOUND and projector.violation(x / units) <= _ROUNDING
-
-
-def _completed(
-    scaled: ConeData, projector: Projector | None, x: Array, unit: Array, m: int
-) -> tuple[Array, Outcome]:
-    """Return the closest point of a set with the first m components fixed, and the outcome.
-
-    Parameters
-    ----------
-    scaled : ConeData
-        Set in units of the components.
-    projector : Projector or None
-        Projector onto the set; None if its bounds contradict each other.
-    x, unit : ndarray, shape (n,)
-        Point, and unit of each component.
-    m : int
-        Number of fixed components.
-    """
-    if projector is None:
-        return x, Outcome.INFEASIBLE
-    point, outcome = x / unit, Outcome.SOLVED
-    for _ in range(2):  # as in `_projected`
-        if m == x.size or projector.violation(point) <= _ROUNDING:
-            break
-        auxiliary = np.zeros(scaled.q.size - x.size)
-        free = np.r_[np.zeros(m), np.ones(x.size - m), auxiliary]
-        distance = replace(
-            scaled,
-            P=sp.csc_array(sp.diags_array(free)),
-            q=-free * np.r_[point, auxiliary],
-        )
-        answer = solve_pinned(distance, np.arange(m), point)
-        outcome = answer.outcome
-        if answer.x is None:
-            break
-        point = answer.x
-    return np.where(point == x / unit, x, unit * point), outcome
-
-
-def _projector(scaled: ConeData) -> Projector | None:
-    """Return the projector onto a cone program's set; None if its bounds contradict each other."""
-    try:
-        return Projector(scaled, "of all")
-    except ModelError:
-        return None
-
-
-def _scaled(data: ConeData, unit: Array) -> ConeData:
-    """Return a cone program's feasible set with each component divided by its unit.
-
-    All rows are divided by the largest unit, which leaves cones unchanged.
-    """
-    largest = float(unit.max(initial=0.0)) or 1.0
-    # Auxiliary columns are scaled by the largest unit.
-    relative = np.append(unit / largest, np.ones(data.q.size - unit.size))
-    A = data.A
-    values = A.data * np.repeat(relative, np.diff(A.indptr))
-    A = sp.csc_array((values, A.indices, A.indptr), shape=A.shape)
-    return replace(data, A=A, b=data.b / largest)
+    scaled = _Scaled.of(whole.data, units)
+    x, outcome = scaled.completed(x, m)
+    return outcome in _FOUND and scaled.violation(x) <= _ROUNDING
 
 
 def _everything(local: LocalProgram) -> ConeData:

@@ -120,7 +120,7 @@ class Publication:
             unit = self._unit_covariance
             return None if unit is None else variance * unit
         variances = self._unit_variances
-        return None if variances is None else diagonal(variance * variances)
+        return None if variances is None else sp.csr_array(sp.diags_array(variance * variances))
 
     @cached_property
     def _unit_covariance(self) -> sp.csr_array | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import compress
 
 import numpy as np
@@ -32,6 +33,7 @@ from .closed_forms import (
     slack_of_rounding,
 )
 from .cones import ConeTest
+from .newton_layout import NewtonLayout, layout_of
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -48,6 +50,11 @@ class Blocks:
     conic: ConeData | None  # all blocks without a closed form, as one program; None without such
     conic_columns: Index  # components of x in the conic program
     kinds: Counter[str]  # number of components per kind of block
+
+    @cached_property
+    def layout(self) -> NewtonLayout | None:
+        """Layout of the conic program for Newton steps, which all projectors share."""
+        return None if self.conic is None else layout_of(self.conic)
 
 
 def blocks_of(data: ConeData, owner: str) -> Blocks:

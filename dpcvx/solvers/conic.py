@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,10 +137,17 @@ class ConicProgram:
         P, q and the constraints; the program is minimized over auxiliary columns as well.
     kernel : str
         Implementation of Newton's method for projections; see `dpcvx.solvers.newton`.
+    layout : callable, optional
+        Function that returns the layout of `data` for Newton's method, if it is kept elsewhere.
     """
 
-    def __init__(self, data: ConeData, kernel: str = PLAIN) -> None:
-        self._data = data
+    def __init__(
+        self,
+        data: ConeData,
+        kernel: str = PLAIN,
+        layout: Callable[[], NewtonLayout | None] | None = None,
+    ) -> None:
+        self._data, self._layout_of = data, layout or partial(layout_of, data)
         n, N = data.n, data.A.shape[1]
         own_A = data.A if n == N else data.A[:, :n]
         self._own_A = own_A.toarray() if math.prod(own_A.shape) <= _LITTLE else own_A
@@ -190,7 +198,7 @@ class ConicProgram:
     @cached_property
     def _layout(self) -> NewtonLayout | None:
         projects = self._flat and not self._by_active_set and self._data.A.shape[0] > 0
-        return layout_of(self._data) if projects else None
+        return self._layout_of() if projects else None
 
     @cached_property
     def _newton(self) -> Newton | None:

@@ -166,7 +166,7 @@ class Projector:
         self._conic_own = blocks.conic_columns
         self._splitting: Splitting | None = None
         if blocks.conic is not None:
-            self._conic = ConicProgram(blocks.conic, kernel)
+            self._conic = ConicProgram(blocks.conic, kernel, lambda: blocks.layout)
             self.obstacle = obstacle(blocks.conic)
             self._splitting = None if self.obstacle else Splitting(blocks.conic)
 
@@ -349,19 +349,30 @@ class Projector:
         Closed forms, and a conic part whose rows have no test, count by the largest component of
         the distance from the projection.
         """
+        tested, columns = self.tested(x), self._conic_own
+        if tested is not None or self._conic is None:
+            return math.nan if tested is None else tested
+        answer = self._conic.solve(np.ones(columns.size), None, x[columns])
+        if answer.x is None:
+            return math.nan
+        far = np.max(np.abs(x[columns] - answer.x))
+        return float(np.max([*self._distances(x), far]))  # nan if one is nan, unlike `max`
+
+    def tested(self, x: Array) -> float | None:
+        """Return the `violation` by x if rows of the conic part have a test; None if it is unknown.
+
+        Without a test, a projection has to tell.
+        """
+        rows = 0.0 if self._conic is None else self._conic.violation(x[self._conic_own])
+        return None if rows is None else float(np.max([*self._distances(x), rows]))
+
+    def _distances(self, x: Array) -> list[float]:
+        """Return the largest component of the distance of x from each block with a closed form."""
         ones = np.ones(self.n)
-        worst = [
+        return [
             np.max(np.abs(x[columns] - closed_form(x[columns], ones[columns])), initial=0.0)
             for columns, closed_form in self._closed_forms()
         ]
-        if self._conic is not None:
-            columns = self._conic_own
-            rows = self._conic.violation(x[columns])
-            if rows is None:
-                answer = self._conic.solve(ones[columns], None, x[columns])
-                rows = np.nan if answer.x is None else np.max(np.abs(x[columns] - answer.x))
-            worst.append(rows)
-        return float(np.max(worst, initial=0.0))  # nan if one is nan, unlike Python's `max`
 
     def __str__(self) -> str:
         order = ("free", "box", "simplex", "ball", "affine", "conic")

@@ -5,9 +5,12 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.algorithms import common_point as common_points
 from dpcvx.algorithms.common_point import agents_apart, common_point
+from dpcvx.algorithms.joint import joint_set
 from dpcvx.algorithms.program import compile_problem
-from dpcvx.solvers.conic import Outcome
+from dpcvx.solvers.blocks import connected
+from dpcvx.solvers.conic import ConicProgram, Outcome
 
 
 def program(*sets, coupling=(), scale=(1.0, 1.0)):
@@ -132,3 +135,24 @@ def test_a_coupling_can_keep_sets_apart():
     needed = [lambda own: sum(own) == 3.5]
     assert agents_apart(program(*sets, coupling=needed)) == ("a", "b", "c")
     assert agents_apart(program(*sets, coupling=[lambda own: sum(own) == 2.5])) is None
+
+
+@pytest.mark.parametrize("x, solves", [([0.1, 0.1], 1), ([2.0, 1.0], 2)])
+def test_a_set_that_only_projections_test_takes_at_most_two_of_them(x, solves, monkeypatch):
+    """A point that its projection leaves is in the set; others are projected once more, from near.
+
+    Own components are free to follow shared ones, so no rows tell whether these fit.
+    """
+    whole, solved, solve = mixed(), [], ConicProgram.solve
+    shared = connected(joint_set(whole).data, 2)
+    scaled = common_points._Scaled.of(shared, np.ones(2))
+    assert scaled.projector.tested(np.zeros(2)) is None
+
+    def counted(self, *given):
+        solved.append(self)
+        return solve(self, *given)
+
+    monkeypatch.setattr(ConicProgram, "solve", counted)
+    y, outcome = scaled.projected(np.array(x), whole.holders)
+    assert len(solved) == solves and outcome in common_points._FOUND
+    assert np.array_equal(y, x) is (solves == 1)

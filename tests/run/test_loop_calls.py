@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.solvers import blocks
 
 # Calls a round with one agent, three agents one by one, and a batch of eight, when one agent and
 # several had gates, oracles and workers of their own; and how much more a round may take.
@@ -57,3 +58,25 @@ def calls(method, count):
 def test_a_round_calls_few_functions(method, count):
     made = calls(getattr(dp, method)(), count)
     assert made <= ALLOWED[count] * CALLS[method][count]
+
+
+def test_runs_use_the_layouts_of_planning(monkeypatch):
+    """Newton's method prepares an agent's set once, for planning and for all runs of the plan."""
+    prepared, layout_of = [], blocks.layout_of
+
+    def counted(data):
+        prepared.append(data)
+        return layout_of(data)
+
+    monkeypatch.setattr(blocks, "layout_of", counted)
+    x, y = cp.Variable(4, name="x"), cp.Variable(3, name="y")
+    d = dp.Private(np.ones(3), name="d", adjacency=dp.Within(0.1))
+    cones = [cp.SOC(1 + y[0], x[:2] - x[2:]), cp.sum(x) <= 2, cp.SOC(2 + y[1], x[:2]), y <= 1]
+    north = dp.Agent(cp.Minimize(cp.sum_squares(x[:3] + y - d)), cones, name="north")
+    south = dp.Agent(cp.Minimize(cp.sum_squares(x - 1)), [cp.abs(x) <= 3], name="south")
+    method = dp.LinearizedADMM(penalty=1.0)
+    plan = dp.Problem([north, south]).plan(method, rounds=2, epsilon=1.0, delta=1e-6)
+    for seed in range(2):
+        plan.run(seed=seed, verbose=False)
+    local = plan.program.agents[0]
+    assert local.kernel and sum(data is local.blocks.conic for data in prepared) == 1
