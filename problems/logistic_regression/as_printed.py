@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[Curve, Trace]:
     parser.add_argument("--updates", type=count(), nargs="+", help="E")
     parser.add_argument("--keep", type=folder, metavar="DIR", help="go on with what is there")
     parser.add_argument("--redraw", type=Path, nargs="+", metavar="FILE",
-                        help="draw the curves of these JSON files, and measure none")  # fmt: skip
+                        help="draw the longest curves in these files, and run none")  # fmt: skip
     add_plot(parser, "the figure")
     options = parser.parse_args(arguments)
     rounds = options.rounds or (entry("ryu_kim", "rounds").whole("T") if options.full else 300)
@@ -162,7 +162,9 @@ def main(arguments: Sequence[str] | None = None) -> dict[Curve, Trace]:
         traces: dict[Curve, Trace] = {}
         if options.redraw:
             for file in options.redraw:
-                traces |= from_json(json.loads(file.read_text()))
+                for curve, trace in from_json(json.loads(file.read_text())).items():
+                    if curve not in traces or trace.rounds[-1] > traces[curve].rounds[-1]:
+                        traces[curve] = trace
             _draw(traces, "stored curves", options)
             return traces
         study = setting(read_dataset(options.data))

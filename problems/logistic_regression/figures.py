@@ -29,6 +29,8 @@ Floats = NDArray[np.float64]
 
 _COLOURS = {"ObjG": BLUE, "OutG": GREEN, "OutG, paper": RED, "OutG, text": PINK}
 _LINES = ("-", "--", ":")
+# Widths of lines as printed, in the order in which they are drawn: equal curves stay visible.
+_WIDTHS = {"no noise": 3.2, "OutG, text": 2.2, "OutG": 1.5, "ObjG": 1.0}
 _NOT_PRIVATE = "computed on the records in the open: not private"
 
 
@@ -95,17 +97,22 @@ def as_printed(found: Mapping[Curve, Printed], title: str) -> Figure:
     figure = Figure(figsize=(max(TWO_COLUMNS, 2.2 * len(budgets)), 6.4))
     panels = figure.subplots(3, len(budgets), sharex=True, sharey="row", squeeze=False)
     updates = sorted({own.updates for own in found})
+    names = {own: "no noise" if own.epsilon is None else own.noise for own in found}
+    widths = [*_WIDTHS]
+    order = sorted(found, key=lambda own: (own.updates, widths.index(names[own])))
     for column, budget in zip(panels.T, budgets, strict=True):
-        for curve, trace in found.items():
+        for curve in order:
             if curve.epsilon not in (budget, None):
                 continue
-            exact, style = curve.epsilon is None, _LINES[updates.index(curve.updates)]
+            trace, name, exact = found[curve], names[curve], curve.epsilon is None
+            style = _LINES[updates.index(curve.updates)]
             color = GREY if exact else _COLOURS[curve.noise]
-            label = f"{'no noise' if exact else curve.noise}, E = {curve.updates}"
+            look = {"color": color, "lw": _WIDTHS[name], "alpha": 0.5 if exact else 1.0}
             if not exact:
-                column[0].plot(trace.rounds, trace.magnitude, style, color=color)
-            column[1].plot(trace.rounds, trace.cost, style, color=color, label=label)
-            column[2].plot(trace.rounds, trace.error, style, color=color)
+                column[0].plot(trace.rounds, trace.magnitude, style, **look)
+            label = f"{name}, E = {curve.updates}"
+            column[1].plot(trace.rounds, trace.cost, style, label=label, **look)
+            column[2].plot(trace.rounds, trace.error, style, **look)
         lines = [f"{budget:g} per local update"]
         for e in updates:
             last = {t.rounds[-1] for c, t in found.items() if (c.epsilon, c.updates) == (budget, e)}
