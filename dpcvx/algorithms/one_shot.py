@@ -318,7 +318,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return replace(self, sharing=proposed_sharing(self.sharing, facts))
 
     def coupling(self, program: Program) -> str | None:
-        """Return a line with the number of coupling equalities; None without a coupling."""
+        """Return a line for ``print(plan)`` with the number of coupling equalities, or None."""
         if program.coupling is None:
             return None
         return (

@@ -189,7 +189,7 @@ class ResourceADMM(SummedMethod):
         return problems
 
     def coupling(self, program: Program) -> str:
-        """Return a line for the printed plan with the number of coupling equalities."""
+        """Return a line for ``print(plan)`` with the number of coupling equalities."""
         assert program.coupling is not None
         size = program.coupling.right.size
         return f"{size} {'equality' if size == 1 else 'equalities'} over all agents"

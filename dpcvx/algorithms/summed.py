@@ -294,7 +294,7 @@ def secrecy(sharing: SecretSharing | None, colluders: int) -> SecretSums | None:
 def proposed_sharing(
     sharing: SecretSharing | None, facts: PublicFacts, learned: bool = False
 ) -> SecretSharing | None:
-    """Return the secret sharing with the range and the grid of the sums.
+    """Return the secret sharing with limit and resolution chosen for the sums.
 
     Parameters
     ----------

@@ -57,7 +57,7 @@ _CHANGE, _LABEL = choice("replace_one", "add_or_remove_one"), optional(TEXT)
 
 
 def _store_norm(declared: Within | Rows) -> None:
-    """Store the norm of an adjacency as a number or "entry": the text "inf" becomes infinity."""
+    """Replace the text "inf" in an adjacency's norm by infinity; 1, 2 and "entry" stay."""
     store_python_numbers(declared, "norm")
     if isinstance(declared.norm, str) and declared.norm == "inf":
         object.__setattr__(declared, "norm", math.inf)

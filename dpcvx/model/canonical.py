@@ -100,9 +100,9 @@ class ConeData:
 
 
 def public_copy(tree: Any, parameters: Sequence[cp.Parameter]) -> Any:
-    """Copy a cvxpy objective, expression or constraint with its parameters made constant.
+    """Copy a cvxpy objective, expression or constraint, with parameters replaced by constants.
 
-    Public parameters take their value, private ones zero.
+    A public parameter is replaced by its value, and a private parameter by zero.
 
     Raises
     ------
@@ -211,7 +211,7 @@ def cone_data_at(
 
 
 class Structures:
-    """Cone programs of objectives, canonicalized once for objectives that differ in numbers only.
+    """Cache of cone programs: objectives that differ only in numbers are canonicalized once.
 
     The second objective of a structure is canonicalized with parameters in place of its arrays, and
     later ones only set these parameters. The matrices equal the results of `cone_data`.
@@ -373,7 +373,7 @@ def with_equalities(data: ConeData, rows: sp.csr_array, right: NDArray[np.float6
 
 @dataclass(frozen=True, eq=False)
 class _Posed:
-    """A cvxpy problem, with one variable per user's variable whose columns are read off."""
+    """A cvxpy problem whose columns belong to known variables, one for each user's variable."""
 
     problem: cp.Problem
     plain: tuple[cp.Variable, ...]

@@ -265,7 +265,7 @@ def _arguments(atom: Atom) -> tuple[bytes, ...]:
 def _opposite(expr: Any) -> cp.Expression | None:
     """Return ``A @ B`` for ``-A @ B`` or ``A @ -B`` if the negated factor is private, else None.
 
-    A sign of the product costs nothing, but a sign of the data needs a matrix of their size.
+    Negating the product is free, but negating the data would need a matrix of their size.
     """
     rule = rule_of(expr)
     if rule is None or rule[0].product != "matrix":
@@ -301,7 +301,7 @@ def parts_of(
     largest: float = math.inf,
     proximal: bool = True,
 ) -> tuple[NormalForm, cp.Expression | None]:
-    """Split a scalar objective: a normal form with gradients, and a rest for proximal steps.
+    """Split an objective into terms with a gradient, and terms for proximal steps.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ class Coupling:
     slack: sp.csr_array
 
     def violation(self, values: Array) -> float:
-        """Return the largest violation of the user's coupling constraints; slacks do not count.
+        """Return the largest violation of the user's coupling constraints, without slack variables.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ def _with_columns_of_their_own(A: Array) -> NDArray[np.bool_]:
 
 
 def _independent(rows: Array, c: Array, B: Array, largest: float) -> tuple[Array, Array]:
-    """Return the equalities ``rows y = c`` without those that follow from the others.
+    """Return the equalities ``rows y = c``, without equalities that others imply.
 
     Parameters
     ----------

@@ -116,7 +116,7 @@ def record_smoothness(form: NormalForm) -> float | None:
 
 @dataclass(frozen=True, eq=False)
 class _Bent:
-    """Bounds of the second derivatives in x of one term, or of a square that bounds the term.
+    """Bounds of the second derivatives of a term in x (or of a square that bounds the term).
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ def _wide_square(form: NormalForm, term: Term) -> _Bent:
 def _bents(form: NormalForm, term: Term, single: bool = False) -> list[_Bent]:
     """Return bounds of a term's second derivatives.
 
-    With `single`, the bounds hold for the part of the term that reads one record.
+    With `single`, the bounds are for the part of the term that depends on a single record.
     """
     if straight(form, term.atom):
         return []
@@ -399,7 +399,7 @@ def _refused(form: NormalForm, atom: Atom) -> bool:
 
 
 def _as_named(form: NormalForm, atom: Atom) -> bool:
-    """Return whether an atom that is convex by DCP is convex with its actual constants."""
+    """Return whether an atom that cvxpy's rules call convex is convex for its constants."""
     if not atom.rule.convex_by_numbers:
         return True
     fixed = affine_view(form, atom.args[-1])

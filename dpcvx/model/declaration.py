@@ -203,7 +203,7 @@ class Declaration:
         return all(agent.is_dcp() for agent in self.agents)
 
     def shares(self) -> list[int]:
-        """Return, for each agent, the number of agents with private data in its group."""
+        """Return, for each agent, the number of agents in its group that have private data."""
         sizes = dict.fromkeys(self.names, 1)
         private = {n for n, agent in self.named.items() if agent.private}
         for group in self.group_names:

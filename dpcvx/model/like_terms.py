@@ -36,7 +36,7 @@ class _Rows:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """An atom as some rows of a stacked atom, which replaces several similar atoms.
+    """Rows of a stacked atom that replace one of several similar atoms.
 
     If the atom is a weighted sum of these rows, `weight` is the weight of each. Otherwise `weight`
     is None, and the rows are the atom's entries.
@@ -433,7 +433,7 @@ def _rows_of(u: Combination, size: int | None = None) -> _Rows:
 
 
 def _read(u: Combination) -> Hashable:
-    """Return a key of what a combination reads: whether x, and which data and atoms."""
+    """Return a key of all that a combination depends on: x (or not), data and atoms."""
     names = frozenset(k for k, _ in u.G), frozenset(j for j, _ in u.terms)
     return (u.F is not None, *names)
 

@@ -306,10 +306,10 @@ class NormalForm:
         return self.bind([zeros(spec.size) for spec in self.private])
 
     def at_labels(self, sign: float) -> Evaluator | None:
-        """Return the public objective for made-up records; None if some data are not records.
+        """Return the public objective for synthetic records; None if some data are not records.
 
         All labels of a record are equal numbers, of the largest l2 norm. Features, which are data
-        in matrix products, are zero: they are large, and do not matter at an initial point of 0.
+        in matrix products, are zero: they can be large, and have no effect at the initial point 0.
 
         Parameters
         ----------

@@ -94,7 +94,7 @@ class Uses:
 
 
 class _OwnNames(ABCMeta):
-    """Metaclass that lists names declared in dpcvx only, so ``help(dp.Private)`` omits cvxpy's."""
+    """Metaclass that hides names of cvxpy, so that ``help(dp.Private)`` is short."""
 
     def __dir__(cls) -> list[str]:
         bases = cls.__mro__[: cls.__mro__.index(cp.Parameter)]
@@ -355,7 +355,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
 
     @property
     def value(self) -> None:
-        """Always None: private values are not cvxpy values."""
+        """Always None, because cvxpy must not get private values."""
         return None
 
     @value.setter

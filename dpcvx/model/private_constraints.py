@@ -122,7 +122,7 @@ class PrivateConstraint:
         return 0 if self._kind(number)[0] != "psd" else (math.isqrt(8 * size + 1) - 1) // 2
 
     def missable(self, number: int) -> Array:
-        """Return the slack that one unit of permitted violation adds to each row of a part.
+        """Return the slack that a permitted violation of 1 adds to each row of a constraint part.
 
         Part `number` is one inequality or one cone.
         """
@@ -133,7 +133,7 @@ class PrivateConstraint:
         return rows
 
     def margin(self, number: int) -> Array:
-        """Return the slack that a safety margin of 1 subtracts from each row of a part.
+        """Return the slack that a margin of 1 subtracts from each row of a constraint part.
 
         Part `number` is one inequality or one cone.
         """
@@ -329,7 +329,7 @@ def _stand_in(private: Private) -> cp.Parameter:
 
 
 def _points(used: Sequence[Private]) -> tuple[Iterator[list[Array]], list[float]]:
-    """Return data points (zeros, then 1 or -1 in one entry at a time), and these numbers.
+    """Return data points: zeros, and unit vectors times 1 or -1; and these factors.
 
     A cone form that is affine in the data is determined by its values at these points.
     """
@@ -425,7 +425,7 @@ def _bent(what: str, name: str) -> PrivacyError:
 
 
 def check_readable(spec: PrivateSpec, what: str) -> None:
-    """Refuse data whose noise permits no safety margin: complex, clipped or zeroed data.
+    """Refuse data without a proved margin: complex data, or data that reading changes.
 
     `what` names the constraint in the message.
     """

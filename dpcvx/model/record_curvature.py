@@ -160,7 +160,7 @@ def _parts(form: NormalForm, data: Sequence[Data], clip: Clip, x: Array) -> tupl
 
 
 def _watched(steps: Sequence[AtomStep], j: int, k: int | None, clip: Clipped) -> list[AtomStep]:
-    """Return the steps with one clip, which records the cotangent of atom j.
+    """Return evaluation steps with a single clip, which records the cotangent of atom j.
 
     If k is not None, it records the cotangent of argument k instead.
     """

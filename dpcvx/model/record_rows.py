@@ -28,7 +28,7 @@ Mode = Literal["rows", "sum", "whole"]
 
 @dataclass(frozen=True, eq=False)
 class RecordRows:
-    """Terms of an objective whose intermediate arrays read, in row r, only row r of the records.
+    """Terms of an objective that treat records separately: row r depends on record r only.
 
     Attributes
     ----------

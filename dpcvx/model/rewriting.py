@@ -133,9 +133,9 @@ def _factor(u: Combination) -> float:
 
 
 def _entries(atom: Atom, make: Make) -> Combination | None:
-    """Return an entrywise product with the data as first factor.
+    """Return an entrywise product with its factors exchanged, so that data come first.
 
-    The result is None if they are the first factor already. `make` builds the value of an atom.
+    The result is None if data come first already. The function `make` builds the product.
     """
     first, other = atom.args
     if is_data(other) and not is_data(first):
@@ -340,7 +340,7 @@ def total(shape: tuple[int, ...], args: Sequence[Combination]) -> Combination:
 def image(
     shape: tuple[int, ...], offset: Array, pieces: Sequence[tuple[Matrix, Combination]]
 ) -> Combination:
-    """Return the linear image ``offset + sum_i M_i u_i`` as a combination of a given shape."""
+    """Return ``offset + sum_i M_i u_i`` for pairs (M_i, u_i) in `pieces`, as one combination."""
     images = [
         Combination(
             shape,

@@ -97,7 +97,7 @@ def _maps(u: Combination) -> list[Matrix]:
 
 
 def _is_wide(u: Combination, count: int) -> bool:
-    """Return whether u has a dense matrix with several rows per record, which are apart.
+    """Return whether u has a dense matrix with several separate rows per record.
 
     There are `count` records.
     """
@@ -105,7 +105,7 @@ def _is_wide(u: Combination, count: int) -> bool:
 
 
 def _by_row(rows: RecordRows) -> dict[int, Mode]:
-    """Return modes of the atoms that are evaluated block by block, by index."""
+    """Return, by atom index, the mode (see `RecordRows`) of atoms evaluated block by block."""
     return {j: mode for j, mode in sorted(rows.modes.items()) if mode != "whole"}
 
 

@@ -26,8 +26,8 @@ _KEPT = "Sealed data are never copied or pickled."
 class Sealed:
     """Private data, or a function that fetches them, hidden from display.
 
-    Tools that list an object's names, its ``__dict__`` or its text find nothing, and it is neither
-    copied nor pickled. In one Python process this is discipline, not isolation.
+    Tools that list an object's names, its ``__dict__`` or its text find no data. It cannot be
+    copied or pickled. Other code in the same Python process can still read the data.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def unseal(source: Callable[[], Any], spec: PrivateSpec) -> Data:
 def people_of(source: Sealed) -> Codes | None:
     """Return the person of each row at the last reading of the data, or None.
 
-    Equal numbers stand for one person.
+    Rows with equal numbers belong to one person.
     """
     return source._people
 

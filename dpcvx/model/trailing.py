@@ -24,7 +24,7 @@ from .matrices import Array, Data, Diagonal, Identity, Matrix, as_array
 
 
 class BehindTheDoor:
-    """Abstract base class of objects with private data: they are neither pickled nor copied."""
+    """Abstract base class of objects with private data, which cannot be pickled or copied."""
 
     __slots__ = ()
 

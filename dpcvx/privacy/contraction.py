@@ -432,7 +432,7 @@ def _multiplier(value: float) -> float:
 def _require(holds: bool, why: str) -> None:
     if not holds:
         raise PrivacyError(
-            f"The certificate of amplification by iteration is refused: {why}. Plan again, which "
-            "searches one. A certificate holds for one problem, one penalty and one "
-            "step, and every number of it counts."
+            f"The certificate of amplification by iteration is refused: {why}. Make the plan "
+            "again: planning searches for a certificate. A certificate is valid for one problem, "
+            "one penalty and one step, without any change of its numbers."
         )

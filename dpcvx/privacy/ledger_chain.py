@@ -60,7 +60,8 @@ class Chain:
 def head(count: int = 0, link: str = _START, torn: bool = False) -> bytes:
     """Return a ledger file's head for `count` lines; `link` is the hash of the last line.
 
-    `torn` marks that a value was partly written, which no line records yet.
+    The head is the first line of the file. `torn` marks that a crash left a part of a value, which
+    no later line has accounted for yet.
     """
     marked = {"torn": True} if torn else {}
     text = json.dumps({"format": _FORMAT, "lines": count, "link": link, **marked})

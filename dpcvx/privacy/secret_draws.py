@@ -104,7 +104,7 @@ _EVALUATED = 2
 
 @dataclass(frozen=True)
 class LastRounds:
-    """Choice of how many last rounds bound T3 of the module counts as secret draws."""
+    """Number of last rounds that a bound counts as secret draws (bound T3 of the module)."""
 
     count: int
     share: float = 1.0  # share theta of the noise variance for the draws

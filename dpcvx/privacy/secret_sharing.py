@@ -408,9 +408,10 @@ class SecretSum:
     def _complete(
         self, messages: Sequence[Share] | Sequence[Partial], kind: str, whose: str
     ) -> list[Words]:
-        """Return the words of one message per agent, in the agents' order; refuse all else.
+        """Return the contents of the messages, exactly one per agent, in the agents' order.
 
-        `kind` and `whose` describe the messages in errors.
+        Missing, repeated or foreign messages raise an error. `kind` and `whose` describe the
+        messages in it.
         """
         by_sender: dict[str, Words] = {}
         for message in messages:

@@ -99,7 +99,7 @@ class History(Sequence[Round]):
 
     @property
     def rounds(self) -> list[int]:
-        """Numbers of the stored rounds; the other lists have an entry for each of them."""
+        """Numbers of the stored rounds; residuals and penalties have one entry per stored round."""
         return [r.t for r in self._kept]
 
     @property

@@ -507,7 +507,7 @@ def released_of(
     decision : Decision or None
         Solution for released data, if the server solved the model as written.
     reported : sequence of (Surrogate or None)
-        As for `surrogates_of`.
+        Released surrogates; see `surrogates_of`.
     """
     model = program.model
     if decision is None or model is None:

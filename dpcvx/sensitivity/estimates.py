@@ -206,7 +206,7 @@ class JamesStein:
         return released - self._level(released) * self.mean
 
     def _part(self, released: Array) -> float:
-        """Return the share of the distance to the target by which released values are moved."""
+        """Return how far released values move, as a share of their distance to the target."""
         away = self._away(released) / self.deviation
         squares = float(away @ away)
         return min(1.0, (self.dimension - 2) / squares) if squares > 0 else 1.0

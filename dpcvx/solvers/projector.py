@@ -176,7 +176,7 @@ class Projector:
         If `batched`, v may have shape (count, n), with one point per row.
         """
         if v.ndim > 1 and not self.batched:
-            raise package_fault("Several points at once cannot be projected onto this set.")
+            raise package_fault("This set has no projection of several points in one call.")
         if self._rest is not None and weight > 0:
             D = D / weight
             if isinstance(self._rest, Separable):

@@ -88,8 +88,8 @@ def made_shares(
             raise ClassificationError(f"{name}={value!r} must be a whole number of at least 1.")
     if not positive_finite(smoothness) or smoothness <= rest:
         raise ClassificationError(
-            f"smoothness={smoothness!r} must be a number above {rest:g}, that of the penalty: "
-            "nothing would be left for the records."
+            f"smoothness={smoothness!r} must be a number above {rest:g}, the penalty's own "
+            "smoothness. Otherwise nothing would be left for the records."
         )
     if not finite(heterogeneity) or not 0 <= heterogeneity <= 1:
         raise ClassificationError(

@@ -115,7 +115,8 @@ def storage(tables: Tables, rows: Ints, voltage: Floats) -> Injections:
     for row in rows[table[:, 13] != 0]:
         raise CaseError(
             f"{file}: storage row {row + 1} has a reactance x, for which the model has no "
-            "equation. Write 0, and a branch to a bus of its own."
+            "equation. Write 0, and connect the storage to a new bus by a branch with this "
+            "reactance."
         )
     for row in rows[(table[:, 7] == 0) | (table[:, 8] == 0)]:
         raise CaseError(

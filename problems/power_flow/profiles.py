@@ -79,8 +79,8 @@ def _read(path: Path, case: Case, hours: int) -> Floats:
     unknown = [name for name in named if name != _ALL and name not in row_of]
     if not named or unknown or len(set(header)) < len(header):
         raise CaseError(
-            f"{path.name}: the header has no columns, a column twice, or one that is no bus in "
-            f"service. {_REMEDY}"
+            f"{path.name}: the header has no columns, repeats a column, or has a column that is "
+            f"not a bus in service. {_REMEDY}"
         )
     if len(rows) - 1 != hours:
         raise CaseError(

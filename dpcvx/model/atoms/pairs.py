@@ -83,7 +83,7 @@ class Division(Broadcasting):
         return g / v[1] if k == 0 else -g * out / v[1]
 
     def beyond_dcp(self, moving: Sequence[bool]) -> bool:
-        """Return whether the denominator depends on the decision x, which violates DCP."""
+        """Return whether the denominator depends on variables, which violates DCP."""
         return moving[1]
 
     def linear_map(self, k: int, other: Any, shapes: Shapes, most: float = math.inf) -> Any:

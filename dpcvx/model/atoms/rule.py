@@ -99,13 +99,13 @@ class Rule(ABC):
         return self.by_value
 
     def written(self, data: Static, last: Array | None) -> str:
-        """Return the atom's code as users write it: cvxpy turns ``cp.sum_squares`` into others."""
+        """Return the user's code for the atom, such as ``cp.sum_squares``, which cvxpy replaces."""
         return f"cp.{self.name}"
 
     def misfit(self, data: Static, shapes: Shapes) -> str | None:
-        """Return why static data or shapes are no result of `read`; None if they are valid.
+        """Return text on invalid static data or shapes, which `read` never returns; None if valid.
 
-        Such data can only come from a message, not from a cvxpy atom.
+        Invalid data can only come from a message between owners, not from a cvxpy model.
         """
         if self.has_number:
             p: Any = data[0] if data else None
@@ -200,7 +200,7 @@ class Rule(ABC):
         return False
 
     def summed(self, data: Static, last: Array | None) -> tuple[str, Static, float] | None:
-        """Return name and data of a rule such that the atom sums the rule's values c times, and c.
+        """Return an entrywise rule (name and data) and a number c: the atom is c times its sum.
 
         The result is None if the atom is no such sum.
         """

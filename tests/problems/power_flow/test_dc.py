@@ -280,8 +280,8 @@ def test_profiles_are_read_from_csv(tmp_path):
     [
         ("", "the header has no columns"),
         ("hour\n1\n", "the header has no columns"),
-        ("all,99\n1,1\n", "one that is no bus in service"),
-        ("all,all\n1,1\n", "a column twice"),
+        ("all,99\n1,1\n", "not a bus in service"),
+        ("all,all\n1,1\n", "repeats a column"),
         ("all\n1\n2\n", "2 rows of factors for 1 hours. Write horizon=2"),
         ("all,4\n12345\n", "no list of 2 finite numbers"),
         ("all\n12345x\n", "no list of 1 finite numbers"),
