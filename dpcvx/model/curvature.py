@@ -267,10 +267,14 @@ def _stretch(form: NormalForm, u: Combination, single: bool) -> float | None:
     total = 0.0 if u.F is None else _of_record(form, u) if single else _below(u.F)
     apart = single and u.F is not None and _apart(form, u)
     for j, M in u.terms:
-        product = _product_stretch(form, form.atoms[j], single)
-        if product is None:
+        atom = form.atoms[j]
+        if atom.rule.is_identity(atom.data):
+            inner = _stretch(form, atom.args[0], single)
+        else:
+            inner = _product_stretch(form, atom, single)
+        if inner is None:
             return None
-        added = _below(M) * product
+        added = _below(M) * inner
         # If u's affine part has other variables than the product, such as an intercept, squares of
         # both norms add up.
         total = math.hypot(total, added) if apart else total + added

@@ -18,11 +18,24 @@ from numpy.typing import NDArray
 
 from .adjacency import Rows
 from .atoms import Rule, rule_named
-from .matrices import Array, Matrix, as_array, compact, csr, has_entries, zeros
+from .matrices import (
+    Array,
+    Identity,
+    Matrix,
+    as_array,
+    compact,
+    csr,
+    has_entries,
+    without_zeros,
+    zeros,
+)
 from .normal_form import Atom, Combination, NormalForm, digest_of
-from .rewriting import is_data, picked, tidy
+from .rewriting import is_data, is_identity, picked, tidy
 
 Index = NDArray[np.intp]
+
+# Coefficients are equal if they differ by at most this part of the largest.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,9 +80,9 @@ def gathered(form: NormalForm) -> NormalForm:
     form = replace(form, root=replace(form.root, terms=terms))
     form = _used(_beside(_multiplied_out(form)))
     names = [(atom.rule.name, atom.data) for atom in form.atoms]
-    if len(set(names)) == len(names) and len({name for name, _ in names}) == len(names):
-        return form
-    return _Gathering(form).form()
+    if len(set(names)) < len(names) or len({name for name, _ in names}) < len(names):
+        form = _Gathering(form).form()
+    return _with_scores(form)
 
 
 def _uses(form: NormalForm) -> dict[int, int]:
@@ -170,6 +183,101 @@ def _beside(form: NormalForm) -> NormalForm:
     # Products read no atoms, so that their arguments stay.
     rest = (a if j in products else replace(a, args=moved[j]) for j, a in enumerate(atoms))
     return replace(form, atoms=tuple(rest), root=root)
+
+
+def _with_scores(form: NormalForm) -> NormalForm:
+    """Return a form in which all readers of the scores ``X @ w + b`` share one atom for them.
+
+    Losses such as ``cp.exp(s) - cp.multiply(y, s)`` read the scores s twice. Contributions of a
+    record through the shared atom add up before a bound is derived, and one clip limits them all.
+    Quadratic losses keep their form.
+    """
+    uses = _uses(form)
+    sums: dict[bytes, Combination] = {}
+    readers: dict[bytes, list[tuple[int, int, float]]] = {}
+    for j, atom in enumerate(form.atoms):
+        for k, u in enumerate(atom.args):
+            several = u.F is not None and len(u.terms) == 1 and uses[u.terms[0][0]] > 1
+            scores = _scores_of(form, u) if several else None
+            if scores is not None:
+                key = digest_of(scores[0])
+                sums.setdefault(key, scores[0])
+                readers.setdefault(key, []).append((j, k, scores[1]))
+    shared: dict[tuple[int, int], tuple[bytes, float]] = {}
+    for key, places in readers.items():
+        rules = [(form.atoms[j].rule, form.atoms[j].data) for j, _, _ in places]
+        bent = any(rule.product is None and not rule.of_squares(data) for rule, data in rules)
+        added = _without_scores(form.root, sums[key]) is not None
+        if bent and len({j for j, _, _ in places}) + added > 1:
+            shared |= {(j, k): (key, factor) for j, k, factor in places}
+    if not shared:
+        return form
+    atoms: list[Atom] = []
+    number: dict[int, int] = {}  # new index of each atom
+    position: dict[bytes, int] = {}  # index of each shared atom
+
+    def moved(u: Combination) -> Combination:
+        return replace(u, terms=tuple((number[j], M) for j, M in u.terms))
+
+    for j, atom in enumerate(form.atoms):
+        args = list(map(moved, atom.args))
+        for k, u in enumerate(atom.args):
+            if (j, k) not in shared:
+                continue
+            (key, factor), size = shared[j, k], u.h.size
+            if key not in position:
+                position[key] = len(atoms)
+                atoms.append(Atom(rule_named("power"), (1,), (moved(sums[key]),), sums[key].shape))
+            scale = Identity(size) if factor == 1 else factor * sp.eye_array(size, format="csr")
+            args[k] = replace(u, F=None, terms=((position[key], scale),))
+        number[j] = len(atoms)
+        atoms.append(replace(atom, args=tuple(args)))
+    root, terms = form.root, list[tuple[int, Matrix]]()
+    for key, index in position.items():
+        split = _without_scores(root, sums[key])
+        if split is not None:
+            root, M = split
+            terms.append((index, M))
+    root = moved(root)
+    return replace(form, atoms=tuple(atoms), root=replace(root, terms=(*root.terms, *terms)))
+
+
+def _without_scores(u: Combination, scores: Combination) -> tuple[Combination, Matrix] | None:
+    """Return a combination without the summand ``M s`` of scores s, and the matrix M; or None.
+
+    A rest of the affine part that is as small as rounding errors is dropped.
+    """
+    ((j, _),) = scores.terms
+    M = next((M for i, M in u.terms if i == j), None)
+    if M is None or u.F is None or scores.F is None:
+        return None
+    added = without_zeros(csr(M @ scores.F))
+    rest = sp.csr_array(csr(u.F) - added)
+    rest.data[np.abs(rest.data) <= _ROUNDING * np.abs(added.data).max(initial=0.0)] = 0.0
+    rest = without_zeros(rest)
+    if np.isin(added.indices, rest.indices).any():
+        return None
+    terms = tuple((i, N) for i, N in u.terms if i != j)
+    return replace(u, F=rest if rest.nnz else None, terms=terms), M
+
+
+def _scores_of(form: NormalForm, u: Combination) -> tuple[Combination, float] | None:
+    """Return scores ``X @ w + F x`` that a combination reads, and their factor, 1 or -1; or None.
+
+    The combination may also hold data and constants.
+    """
+    ((j, M),) = u.terms
+    if form.atoms[j].rule.product != "matrix" or not form.reach(form.atoms[j])[1]:
+        return None
+    if isinstance(M, Identity) or is_identity(M):
+        factor = 1.0
+    elif is_identity(-csr(M)):
+        factor = -1.0
+    else:
+        return None
+    size, F = u.h.size, csr(u.F)
+    scores = Combination(u.shape, F if factor == 1 else -F, (), zeros(size), ((j, Identity(size)),))
+    return scores, factor
 
 
 def _as_product(form: NormalForm, atom: Atom) -> Atom | None:

@@ -199,7 +199,7 @@ def curved(form: NormalForm) -> list[int]:
 
 def straight(form: NormalForm, atom: Atom) -> bool:
     """Return whether an atom is affine in x for all data: at most one factor has variables."""
-    if atom.rule.product is None:
+    if atom.rule.product is None and not atom.rule.is_identity(atom.data):
         return not form.reach(atom)[0]
     moving = [u for u in atom.args if form.reach(replace(atom, args=(u,)))[0]]
     return len(moving) <= 1 and all(
@@ -305,7 +305,12 @@ def affine_view(form: NormalForm, combination: Combination) -> Combination | Non
 
 
 def _expand(form: NormalForm, atom: Atom) -> Combination | None:
-    """Return a product atom with one constant side as an affine combination; None for others."""
+    """Return a product atom with one constant side as an affine combination; None for others.
+
+    An atom that equals its argument is expanded, too.
+    """
+    if atom.rule.is_identity(atom.data):
+        return affine_view(form, atom.args[0])
     if atom.rule.product != "matrix" or not any(a.constant for a in atom.args):
         return None
     left, right = (affine_view(form, a) for a in atom.args)

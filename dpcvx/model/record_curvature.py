@@ -112,8 +112,6 @@ def _parts(form: NormalForm, data: Sequence[Data], clip: Clip, x: Array) -> tupl
     """Return J and D of all records, with the second derivative ``J' D J`` of a record's loss.
 
     Their shapes are (records, scores, n) and (records, scores, scores). All entries are finite.
-
-    Their shapes are (records, scores, n) and (records, scores, scores).
     """
     limit = limited_to_numbers
     steps = [AtomStep.of(j, atom, data, limit) for j, atom in enumerate(form.atoms)]

@@ -344,7 +344,7 @@ def image(
     images = [
         Combination(
             shape,
-            None if u.F is None else compact(M if _is_identity(u.F) else M @ u.F),
+            None if u.F is None else compact(M if is_identity(u.F) else M @ u.F),
             tuple((k, compact(M @ G)) for k, G in u.G),
             M @ u.h if has_entries(u.h) else zeros(M.shape[0]),
             tuple((j, compact(M @ T)) for j, T in u.terms),
@@ -357,10 +357,10 @@ def image(
 def tidy(M: Matrix) -> Matrix:
     """Return a matrix as `Identity` if it is an identity, else in the form of `compact`."""
     unit = isinstance(M, np.ndarray) and M.shape == (1, 1) and M[0, 0] == 1
-    return Identity(M.shape[0]) if unit or _is_identity(M) else compact(M)
+    return Identity(M.shape[0]) if unit or is_identity(M) else compact(M)
 
 
-def _is_identity(F: Matrix) -> bool:
+def is_identity(F: Matrix) -> bool:
     """Return whether F is an identity matrix, so products with it change nothing."""
     if not sp.issparse(F) or F.shape[0] != F.shape[1]:
         return False

@@ -64,6 +64,8 @@ class Study:
         Whether gradients are added up in secret, with the noise of one agent.
     apart : float
         By this factor the second half of the features is smaller.
+    intercept : float
+        Added to all true scores; if it is not 0, the model has an intercept.
     """
 
     agents: int
@@ -80,6 +82,7 @@ class Study:
     public: bool = False
     apart: float = 1.0
     secret: bool = False
+    intercept: float = 0.0
 
     def draw(self, name, seed):
         """Data of every agent: features and labels."""
@@ -89,22 +92,25 @@ class Study:
         for _ in range(self.agents):
             X = rng.normal(size=(self.records, n)) * size
             X /= np.maximum(1, np.linalg.norm(X, axis=1, keepdims=True) / self.reach)
-            data.append((X, self.labels(X @ truth, rng)))
+            data.append((X, self.labels(X @ truth + self.intercept, rng)))
         return data
 
     def problem(self, data):
         """The problem with these data."""
-        w, agents = cp.Variable(self.features, name="w"), []
+        w, b, agents = cp.Variable(self.features, name="w"), cp.Variable(name="b"), []
         for k, (X, y) in enumerate(data):
             rows = {"records": f"person of {k}"}
             scores = dp.Private(X, name=f"X{k}", adjacency=dp.Rows(self.reach, **rows)) @ w
+            if self.intercept:
+                scores = scores + b
             if not self.public:
                 adjacency = dp.Rows(self.bound, **rows)
                 y = dp.Private(y, name=f"y{k}", adjacency=adjacency, nonneg=self.sign)
             cost = cp.sum(self.loss(scores, y)) / self.records
             if self.penalty:
                 cost += self.penalty * cp.sum_squares(w)
-            agents.append(dp.Agent(cp.Minimize(cost), [cp.abs(w) <= self.box], name=f"a{k}"))
+            limits = [cp.abs(each) <= self.box for each in ([w, b] if self.intercept else [w])]
+            agents.append(dp.Agent(cp.Minimize(cost), limits, name=f"a{k}"))
         return dp.Problem(agents)
 
     def plan(self, problem, epsilon, scale):
@@ -117,6 +123,8 @@ class Study:
     def tuned(self, data, optimum, epsilon, runs):
         """Least median gap of clipped noisy descent, over settings that see the true data."""
         X = np.vstack([features for features, _ in data])
+        if self.intercept:
+            X = np.hstack([X, np.ones((len(X), 1))])
         y = np.concatenate([labels for _, labels in data])[:, None]
         sizes, at_zero = np.linalg.norm(X, axis=1)[:, None], np.zeros((len(X), 1))
         first = np.median(np.abs(self.loss.slope(at_zero, y)) * sizes)
@@ -213,6 +221,13 @@ STUDIES = {
     ),
     "Poisson": Study(
         2, 1500, 5, counted, counts, reach=1.0, bound=30.0, spread=0.5, sign=True, box=3.0
+    ),
+    "Poisson, intercept": Study(
+        2, 1500, 5, counted, counts, reach=1.0, bound=30.0, spread=0.5, sign=True, box=3.0,
+        intercept=0.7,
+    ),
+    "survival, intercept": Study(
+        4, 500, 4, hazard, waits, reach=2.0, bound=10.0, sign=True, box=3.0, intercept=0.5
     ),
     "squared hinge": Study(
         2, 2000, 5, hinges, coin, reach=2.0, penalty=0.01, public=True

@@ -21,3 +21,8 @@ def test_gaps_are_a_fraction_of_those_by_declared_bounds():
 def test_bounds_that_are_far_too_wide_hardly_matter():
     """One set of data and one run of each: the ratio is below 0.01 by the median of eight."""
     assert row("squares, all 10 x too wide", 1.0, data=1, runs=1).ratio < 0.1
+
+
+def test_intercepts_in_two_terms_are_no_obstacle():
+    """Without a learned scale, the ratio is 1."""
+    assert row("Poisson, intercept", 1.0, data=1, runs=1).ratio < 0.1

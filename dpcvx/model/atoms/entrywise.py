@@ -173,6 +173,10 @@ class Power(Entrywise):
         """Return whether the exponent is 2, so the power is a quadratic form."""
         return data[0] == 2
 
+    def is_identity(self, data: Static) -> bool:
+        """Return whether the exponent is 1, so the value is the argument."""
+        return data[0] == 1
+
     def of_squares(self, data: Static) -> bool:
         """Return whether the exponent is 2, so the values are squares."""
         return data[0] == 2

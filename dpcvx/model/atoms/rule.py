@@ -147,6 +147,10 @@ class Rule(ABC):
         """Return whether `bilinear` may return a matrix for suitable arguments of the atom."""
         return self.product is not None or self.quadratic_form
 
+    def is_identity(self, data: Static) -> bool:
+        """Return whether the atom's value is its argument."""
+        return False
+
     def of_squares(self, data: Static) -> bool:
         """Return whether the atom's values are weighted sums of squares of its first argument."""
         return False
