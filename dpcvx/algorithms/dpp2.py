@@ -85,7 +85,8 @@ class DPP2(SecretPointMethod[Memory]):
     """Primal-dual method over a network, for smooth objectives, convex or not.
 
     Agents never release their iterate x, but the noisy point x + w and the gradient at x with
-    noise e. Each agent sends two messages per round, y and z; see the module for the equations.
+    noise e. Each agent sends two messages per round, y and z; see Algorithm 1 of the paper, and
+    docs/papers/ou_wang_liu_lu.md.
 
     Parameters
     ----------
