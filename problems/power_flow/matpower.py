@@ -77,8 +77,9 @@ _NAME = r"[A-Za-z]\w*"
 _FIELDS = ("baseMVA", "time_elapsed", *COLUMNS)
 _ASSIGNMENT = re.compile(rf"({_NAME})\.({_NAME})(?:\.{_NAME})*\s*=(?!=)\s*", re.ASCII)
 _FUNCTION = re.compile(
-    rf"function\s+(?:({_NAME})|\[\s*({_NAME})\s*\])\s*=\s*{_NAME}\s*(?:\(\s*\))?", re.ASCII
+    rf"function\s+(?:({_NAME})|\[\s*({_NAME})\s*\])\s*=\s*{_NAME}\s*(?:\([\w\s,~]*\))?", re.ASCII
 )
+_CALL = re.compile(rf"({_NAME})\s*=\s*struct\s*(?:\(\s*|$)", re.ASCII)
 _ENTRIES = re.compile(rf"{_NAME}\.({'|'.join(_FIELDS)})\s*[({{]", re.ASCII)
 _VERSION_1 = re.compile(r"function\s*\[\s*baseMVA\b|(?:baseMVA|bus|gen|branch|gencost)\s*=(?!=)")
 _END = re.compile(r"(?:end|endfunction|return)")
@@ -138,11 +139,13 @@ def parse(text: str, name: str) -> Tables:
     ----------
     text : str
         Content of the ``.m`` file: ``function mpc = name``, then assignments
-        ``mpc.field = value`` of numbers, strings, matrices and cell arrays of these. The parser
-        supports comments (``%`` and ``%{ %}``), ``...`` continuation, rows separated by semicolons
-        or line ends, columns separated by blanks, tabs or commas, and the statements that
-        `matlab_arithmetic` lists. Descriptive fields are skipped. Fields for elements that the
-        model does not have are refused unless they are empty. A note names all other fields.
+        ``mpc.field = value`` of numbers, strings, matrices and cell arrays of these. A call
+        ``mpc = struct("field", value, ...)`` may come first. Comments are ``%`` and ``%{ %}``, in
+        Octave also ``#`` and ``#{ #}``. Lines that end with ``...`` are continued. Semicolons or
+        line ends separate rows; blanks, tabs or commas separate columns. The parser supports the
+        statements that `matlab_arithmetic` lists. Descriptive fields are skipped. Fields for
+        elements that the model does not have are refused unless they are empty. A note names all
+        other fields.
     name : str
         File name for messages.
 
@@ -162,7 +165,7 @@ def parse(text: str, name: str) -> Tables:
     unread: dict[str, None] = {}
     struct = ""
     ended = False
-    for count, statement in enumerate(_statements(_lines(text, name), name)):
+    for count, statement in enumerate(_with_fields(_statements(_lines(text, name), name))):
         line, head = statement[0]
         function = _FUNCTION.fullmatch(head) if count == 0 else None
         if function:
@@ -216,6 +219,51 @@ def parse(text: str, name: str) -> Tables:
         notes=not_read(unread, name),
         **{field: matrices.get(field, np.zeros((0, 0))) for field in COLUMNS},
     )
+
+
+def _with_fields(statements: Iterator[Pieces]) -> Iterator[Pieces]:
+    """Yield statements, with a call of ``struct`` as assignments if it comes first."""
+    first = True
+    for statement in statements:
+        yield from _assignments(statement) if first else [statement]
+        # Later, such a call would discard what has been assigned before, and is refused.
+        first = first and _FUNCTION.fullmatch(statement[0][1]) is not None
+
+
+def _assignments(statement: Pieces) -> list[Pieces]:
+    """Return a statement, or the assignments of fields that a call of ``struct`` stands for."""
+    call = _CALL.match(statement[0][1])
+    if call is None:
+        return [statement]
+    opens = call[0].rstrip().endswith("(")
+    line, first = statement[0][0], statement[0][1][call.end() :]
+    pieces = [(line, first), *statement[1:]] if opens else []
+    arguments: list[Pieces] = [[]]
+    depth = 1
+    for number, code in pieces:
+        start = 0
+        for mark in _SPECIAL.finditer(code):
+            depth += (mark[0] in _BRACKETS) - (mark[0] in _BRACKETS.values())
+            if depth == 0 or (depth == 1 and mark[0] == ","):
+                arguments[-1].append((number, code[start : mark.start()].strip()))
+                arguments, start = [*arguments, []], mark.end()
+        arguments[-1].append((number, code[start:].strip()))
+    *arguments, rest = arguments
+    if any(code for _, code in rest):
+        return [statement]
+    if len(arguments) == 1 and not any(code for _, code in arguments[0]):
+        return []
+    fields = [
+        re.fullmatch(rf'"({_NAME})"', "".join(code for _, code in pieces), re.ASCII)
+        for pieces in arguments[::2]
+    ]
+    if len(arguments) % 2 or not all(fields):
+        return [statement]
+    return [
+        [(value[0][0], f"{call[1]}.{field[1]} = {value[0][1]}"), *value[1:]]
+        for field, value in zip(fields, arguments[1::2], strict=True)
+        if field is not None
+    ]
 
 
 def _filled(workspace: Workspace, values: dict[str, Pieces], name: str) -> Workspace:
@@ -314,7 +362,7 @@ def _lines(text: str, name: str) -> Iterator[tuple[int, str]]:
     begun = opened = blocks = 0
     for number, line in enumerate(re.sub("\r\n?", "\n", text).split("\n"), start=1):
         bare = line.strip(" \t\f\v")
-        if bare == "%{":
+        if bare in ("%{", "#{"):
             if pending:
                 raise CaseError(
                     f"{name}: line {number} begins a block comment within a statement that '...' "
@@ -323,9 +371,9 @@ def _lines(text: str, name: str) -> Iterator[tuple[int, str]]:
             opened, blocks = (number if blocks == 0 else opened), blocks + 1
             continue
         if blocks:
-            blocks -= bare == "%}"
+            blocks -= bare in ("%}", "#}")
             continue
-        kept, continued = ("", False) if bare[:1] in ("", "%") else _code(bare, name, number)
+        kept, continued = ("", False) if bare[:1] in ("", "%", "#") else _code(bare, name, number)
         begun = begun if pending else number
         pending += kept
         if continued:
@@ -348,14 +396,14 @@ def _code(line: str, name: str, number: int) -> tuple[str, bool]:
 
     In strings, only letters, digits and underscores are kept; quotes become double quotes.
     """
-    plain = line.partition("%")[0]
+    plain = line.partition("%")[0].partition("#")[0]
     if "'" not in plain and '"' not in plain:
         before, dots, _ = plain.partition("...")
         return before, bool(dots)
     kept, at = "", 0
     while at < len(line):
         char = line[at]
-        if char == "%":
+        if char in "%#":
             break
         if line.startswith("...", at):
             return kept, True

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..files import content
 from .errors import CaseError
+from .formats import check_format
 from .matpower import (
     COLUMNS,
     DESCRIPTIVE,
@@ -176,6 +177,7 @@ def _read(path: Path) -> Tables:
     raw = content(path, path.name, CaseError, remedy)
     if raw.startswith(_UTF_16):
         raise CaseError(f"{path.name}: the text is UTF-16, not UTF-8. Save it as UTF-8.")
+    check_format(raw, path)
     # Names in comments may be in any encoding.
     return parse(raw.decode("utf-8-sig", errors="replace"), path.name)
 

@@ -33,6 +33,41 @@ def test_fortran_exponents_and_empty_matrices():
     assert tables.gen.shape == (0, 10)
 
 
+def same_tables(text: str) -> bool:
+    first, second = parse(AWKWARD, "a.m"), parse(text, "b.m")
+    return first.base_mva == second.base_mva and all(
+        np.array_equal(getattr(first, field), getattr(second, field)) for field in COLUMNS
+    )
+
+
+def test_comments_of_octave_and_arguments_of_functions_change_nothing():
+    assert same_tables(AWKWARD.replace("%{", "#{").replace("%}", "#}"))
+    assert same_tables(AWKWARD.replace("% MVA", "# MVA = 'x").replace("%", "#"))
+    assert same_tables(AWKWARD.replace("mpc = awkward", "mpc = awkward(scale, ~, varargin)"))
+    with pytest.raises(CaseError, match="baseMVA is not a positive number"):
+        parse(AWKWARD.replace("mpc = awkward", "mpc = awkward(base)").replace("50;", "base;"), "a")
+
+
+def test_a_call_of_struct_gives_fields_if_it_comes_first():
+    begin = AWKWARD.index("mpc.version")
+    head, fields = AWKWARD[:begin], AWKWARD[begin:]
+    _, bus, gen, branch, cost = re.split(r"mpc\.(?:bus|gen|branch|gencost) = ", fields)
+    values = [part.rstrip().removesuffix(";") for part in (bus, gen, branch, cost)]
+    names = ("bus", "gen", "branch", "gencost")
+    pairs = "".join(f", ...\n '{k}', {v}" for k, v in zip(names, values, strict=True))
+    whole = f"{head}mpc = struct('version', '2', 'baseMVA', 50, 'bus_name', {{{{'a, b', 'c'}}}}"
+    assert same_tables(f"{whole}{pairs});\n")
+    part = AWKWARD.replace("mpc.version = '2';", "mpc = struct('version', '2');")
+    assert same_tables(part)
+    for empty in ("mpc = struct();", "mpc = struct;"):
+        assert same_tables(AWKWARD.replace("mpc.version", f"{empty}\nmpc.version"))
+        with pytest.raises(CaseError, match="line 21 is not an assignment"):
+            parse(AWKWARD.replace("mpc.branch", f"{empty} mpc.branch"), "late.m")
+    for wrong in ("'version')", "'version', '2')(1)", "version, 2)", "'version', '2'"):
+        with pytest.raises(CaseError):
+            parse(AWKWARD.replace("mpc.version = '2';", f"mpc = struct({wrong};"), "wrong.m")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -149,7 +184,7 @@ def test_a_statement_that_may_change_numbers_is_refused_with_its_line(statement:
         ("mpc.baseMVA = 50;", "mpc.baseMVA = ...\n% 7\n50;"),
         ("mpc.baseMVA = 50;", "mpc.baseMVA = '50';"),
         ("function mpc = awkward", "function ppc = awkward"),
-        ("function mpc = awkward", "function mpc = awkward(scale)"),
+        ("function mpc = awkward", "function mpc = awkward(scale) + 1"),
         ("function mpc = awkward", "x = 1\nfunction mpc = awkward"),
     ],
 )

@@ -182,6 +182,33 @@ def test_other_objects_are_refused(source: Any):
         read_case(source)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (
+            "grid.raw",
+            "0, 100.0, 33, 0, 1, 60.0 / PSS(R)E",
+            r"a PSS/E raw file.*psse2mpc\('grid.raw'",
+        ),
+        ("grid.txt", " 0,   100.00  / JAN 01\nTITLE\n", "a PSS/E raw file"),
+        ("grid.json", '{"baseMVA": 100.0, "bus": {}}', r'export_matpower\("case.m", parse_file'),
+        ("net.json", '{"_module": "a", "_class": "pandapowerNet"}', r"from_json\('net.json'\)"),
+        ("14.txt", " 08/19/93 UW\nBUS DATA FOLLOWS   14 ITEMS\n", r"cdf2mpc\('14.txt'"),
+        ("case.m", "\n<!DOCTYPE html>\n<html>", "a web page.*raw form"),
+        ("cim.xml", "<?xml version='1.0'?>", "from_cim"),
+        ("bus.csv", "bus,load\n1,2\n", "export_to_csv_folder"),
+        ("case.mat", "MATLAB 5.0 MAT-file, Platform", r"loadcase\('case.mat'\)"),
+        ("net.xlsx", "PK", "from_excel"),
+    ],
+)
+def test_other_formats_are_named_with_their_conversion(name, text, message, tmp_path: Path):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(CaseError, match=message) as caught:
+        read_case(path)
+    assert str(caught.value).startswith(f"{name} is ")
+
+
 def test_a_pandapower_net_without_the_library(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pandapower", None)
     with pytest.raises(CaseError, match=r"pip install 'dpcvx\[networks\]'"):
