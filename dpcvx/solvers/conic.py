@@ -22,7 +22,13 @@ from ..model.canonical import ConeData
 from ..model.matrices import without_zeros
 from .active_set import LARGEST, ActiveSet, SolverAnswer, attempt
 from .cones import ConeTest, largest, unmet
-from .interior_point import LIKELY, first_order, interior_point
+from .interior_point import (
+    LARGER_REGULARIZATION,
+    LIKELY,
+    REGULARIZATION,
+    first_order,
+    interior_point,
+)
 from .linear_bounds import LinearBound
 from .newton import PLAIN, Newton, newton_for
 from .newton_layout import NewtonLayout, layout_of
@@ -61,6 +67,8 @@ _UNPAID = 1e-6
 # Size of the data above which a program is scaled down, and lower limit of the scaling up.
 _NEAR = 100.0
 _TINY = 1e-10
+# Number of variables above which a failed solve is tried with a larger regularization first.
+_LARGE = 1_000
 # Largest number of entries for which a dense matrix is multiplied faster than a sparse one.
 _LITTLE = 20_000
 # Largest number of variables for which the active-set method, on dense matrices, is faster than an
@@ -280,8 +288,12 @@ class ConicProgram:
             [(near, first)] if _usable(first, near) else []
         )
         origin = self._instance(D, -D * center if c is None else c, np.zeros_like(center))
-        for instance in (near, origin):
-            tight = self._attempt(instance, _TIGHT, True)  # a new solver, scaled for these values
+        retries = [(near, REGULARIZATION), (origin, REGULARIZATION)]
+        if self._zero.size > _LARGE:
+            retries.insert(0, (near, LARGER_REGULARIZATION))
+        for instance, regularization in retries:
+            # A new solver, scaled for these values.
+            tight = self._attempt(instance, _TIGHT, True, regularization)
             # Around the origin the objective may be large, and a relative gap too loose.
             absolute = instance is near or tight.gap * instance.far * instance.far <= _SOLVED[0]
             if absolute and _reached(tight, _SOLVED, instance.far):
@@ -425,9 +437,17 @@ class ConicProgram:
             self._weights, self._kept = weights, (values, curvature)
         return self._kept
 
-    def _attempt(self, instance: _Instance, tolerance: float, equilibrate: bool) -> SolverAnswer:
+    def _attempt(
+        self,
+        instance: _Instance,
+        tolerance: float,
+        equilibrate: bool,
+        regularization: float = REGULARIZATION,
+    ) -> SolverAnswer:
         def solved() -> SolverAnswer:
-            solver = self._build(tolerance, instance.values, equilibrate)
+            solver = self._build(
+                tolerance, instance.values, equilibrate, regularization=regularization
+            )
             solver.update(q=instance.q, b=instance.b)
             return self._found(solver, instance)
 
@@ -525,9 +545,12 @@ class ConicProgram:
         equilibrate: bool = True,
         certain: float = LIKELY,
         refined: bool = True,
+        regularization: float = REGULARIZATION,
     ) -> Any:
         P = self._with(values)
-        return interior_point(P, self._data, tolerance, equilibrate, certain, refined)
+        return interior_point(
+            P, self._data, tolerance, equilibrate, certain, refined, regularization
+        )
 
 
 class _Quadratic(NamedTuple):

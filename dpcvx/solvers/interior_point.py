@@ -19,8 +19,10 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 
-# With Clarabel's default regularization, 1e-8, some power-flow steps stall at a gap of 1e-7.
-_REGULARIZATION = 1e-10
+# Static regularization of linear systems. With Clarabel's default, 1e-8, some power-flow steps
+# stall at a gap of 1e-7. With the smaller one, steps on large sets may fail.
+REGULARIZATION = 1e-10
+LARGER_REGULARIZATION = 1e-8
 # Clarabel's default tolerance of certificates of infeasibility.
 LIKELY = 1e-8
 # Tolerance of feasibility for semidefinite cones, a hundredth of the accuracy that answers require.
@@ -36,6 +38,7 @@ def interior_point(
     equilibrate: bool = True,
     certain: float = LIKELY,
     refined: bool = True,
+    regularization: float = REGULARIZATION,
 ) -> Any:
     """Build Clarabel's solver of ``minimize 1/2 y'P y`` over constraints; its data can be updated.
 
@@ -53,6 +56,8 @@ def interior_point(
         Tolerance of certificates that no point satisfies the constraints.
     refined : bool
         Whether iterative refinement follows every solve of a linear system.
+    regularization : float
+        Number added to the diagonal of linear systems.
     """
     settings: Any = clarabel.DefaultSettings()
     settings.verbose = False
@@ -64,7 +69,7 @@ def interior_point(
     settings.tol_infeas_abs = settings.tol_infeas_rel = certain
     settings.equilibrate_enable = equilibrate
     settings.iterative_refinement_enable = refined
-    settings.static_regularization_constant = _REGULARIZATION
+    settings.static_regularization_constant = regularization
     cones = cones_of(data.cones)
     zero = np.zeros(data.A.shape[1])
     return clarabel.DefaultSolver(P, zero, data.A, data.b, cones, settings)

@@ -191,9 +191,10 @@ def ladder(monkeypatch, program, first, later):
     """Doctor the standing solver and those built after it; count the latter."""
     built = []
 
-    def build(self, tolerance, values, equilibrate=True):
-        built.append((tolerance, equilibrate))
-        return Doctored(BUILD(self, tolerance, values, equilibrate), **later)
+    def build(self, tolerance, values, equilibrate=True, *, regularization):
+        built.append((tolerance, equilibrate, regularization))
+        solver = BUILD(self, tolerance, values, equilibrate, regularization=regularization)
+        return Doctored(solver, **later)
 
     program._solver = Doctored(program._solver, **first)
     spies.change(monkeypatch, "a conic solver is built", build)
@@ -223,13 +224,26 @@ def test_a_bad_answer_is_tried_again_with_a_fresh_solver(monkeypatch, program, f
     assert len(built) == 1
 
 
+def test_large_sets_are_tried_again_with_a_larger_regularization_first(monkeypatch, program):
+    monkeypatch.setattr(conic, "_LARGE", 3)
+    exact = program.solve(D, C, np.zeros(4)).x
+    built = ladder(monkeypatch, program, BAD, {})
+    answer = program.solve(D, C, np.zeros(4))
+    assert answer.outcome is Outcome.SOLVED
+    assert answer.x == pytest.approx(exact, abs=1e-6)
+    assert [regularization for *_, regularization in built] == [1e-8]
+    built = ladder(monkeypatch, program, BAD, BAD)
+    program.solve(D, C, np.zeros(4))
+    assert [regularization for *_, regularization in built[:3]] == [1e-8, 1e-10, 1e-10]
+
+
 def test_the_second_solver_takes_over_after_five_bad_answers(monkeypatch, program):
     exact = program.solve(D, C, np.zeros(4)).x
     built = ladder(monkeypatch, program, BAD, BAD)
     answer = program.solve(D, C, np.zeros(4))
     assert answer.outcome is Outcome.FALLBACK
     assert answer.x == pytest.approx(exact, abs=1e-4)
-    assert [equilibrate for _, equilibrate in built] == [True, True, True, False]
+    assert [equilibrate for _, equilibrate, _ in built] == [True, True, True, False]
     assert built[0][0] == built[1][0] < built[2][0] == built[3][0]
     assert answer.error == np.inf
 
