@@ -72,7 +72,7 @@ _REGULARIZATION = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class RecentMoves:
-    """Last points and moves of a fixed-point iteration, and how many points were rejected."""
+    """Last points and moves of a fixed-point iteration, and number of rejected points."""
 
     points: tuple[Array, ...] = ()
     moves: tuple[Array, ...] = ()

@@ -32,7 +32,7 @@ State = TypeVar("State", bound=AgentState)
 
 
 def projected_step(local: Local, state: State, query: Step | Minimizer, oracle: Oracle) -> State:
-    """Return an agent's state after a noisy gradient step or minimizer, projected onto its set W.
+    """Return an agent's state after a noisy local step, projected onto its feasible set W.
 
     The projection also minimizes the objective's terms without a gradient, multiplied by the step
     size. If it fails, the state keeps the previous point.

@@ -195,7 +195,7 @@ class Residuals:
 
 @dataclass(frozen=True)
 class SecretSums:
-    """Parameters of the secure aggregation that a method's sums need.
+    """Parameters of secure aggregation for the sums that a method computes.
 
     Attributes
     ----------

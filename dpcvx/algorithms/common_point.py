@@ -250,8 +250,8 @@ def _meet(program: Program) -> bool:
 def _suits(program: Program, whole: Joint, shared: Array, unit: Array) -> bool:
     """Return whether shared components are feasible with local ones near the initial point.
 
-    Such shared components stay unchanged: a projection would reduce their accuracy to that of a
-    solver.
+    If so, shared components stay unchanged, because a projection would reduce their accuracy to a
+    solver's accuracy.
     """
     m, n = shared.size, whole.start.size
     x = with_slacks(program, np.concatenate([shared, whole.start[m:]]))

@@ -51,7 +51,7 @@ class DataTerms:
 
 
 def data_terms(local: Local, x: Array, oracle: Oracle) -> DataTerms:
-    """Return the terms that data add, from a released gradient at x and, if needed, released H.
+    """Return the objective's terms that depend on data, from released values at x.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def data_terms(local: Local, x: Array, oracle: Oracle) -> DataTerms:
 
 
 def curvature_of_data(local: Local, oracle: Oracle) -> sp.csr_array:
-    """Return the second derivatives H that data add, released; without entries if they add none."""
+    """Return the released part H of the Hessian that depends on data; empty if there is none."""
     n = local.program.n
     if not curved(local.program.form):
         return sp.csr_array((n, n))

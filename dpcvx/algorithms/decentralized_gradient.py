@@ -185,7 +185,7 @@ def _alone(program: Program) -> Network:
 
 
 def drawn(t: int, n: int, count: int) -> Index:
-    """Return the positions of the entries that move in round t: public and fixed, not secret."""
+    """Return the positions of the entries that change in round t; they are public."""
     left, chosen = list(range(n)), []
     for i in range(count):
         digest = hashlib.blake2b(f"{t} {i}".encode(), digest_size=8).digest()

@@ -100,7 +100,7 @@ class GradientServer:
     outcome: Outcome = Outcome.SOLVED
 
     def each(self, message: Callable[[Index], Any]) -> list[Any]:
-        """Return ``message(positions)`` for each agent, with the positions of its components.
+        """Return one message per agent: ``message`` of the positions of its components in x.
 
         Agents with equal positions get one object, so that it is serialized once.
         """

@@ -44,7 +44,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """Message to the agent whose private data this round's x step uses."""
+    """Message that requests the x step of a round from the user of this round."""
 
     x: Array  # shape (n,)
     slope: Array  # shape (n,); ``A'(beta (B y - c) - lam)``
@@ -334,7 +334,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         )
 
     def _certified_smoothness(self, names: Sequence[str], derived: Sequence[float | None]) -> float:
-        """Return a smoothness constant for all users' objectives, derived or else asserted."""
+        """Return a smoothness constant for all users' objectives: derived, or user-supplied."""
         largest = max((nu for nu in derived if nu is not None), default=0.0)
         unknown = [name for name, nu in zip(names, derived, strict=True) if nu is None]
         if unknown and self.smoothness is None:
@@ -481,7 +481,7 @@ def _smoothness(local: LocalProgram) -> float:
 
 
 def _require_amplified(program: Program, blocks: TwoBlocks, clipped: bool) -> None:
-    """Refuse problems whose steps may increase distances of runs on neighboring data."""
+    """Refuse problems whose steps may move two runs on neighboring data farther apart."""
     if not blocks.exact:
         raise PrivacyError(
             f"The y step of agent '{program.agents[blocks.public].name}' has no closed form and "

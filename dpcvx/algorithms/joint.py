@@ -67,7 +67,7 @@ class Joint:
 
 @dataclass(frozen=True, eq=False)
 class AtPoint:
-    """Query to an agent at a public point: a vector of the variables of all agents."""
+    """Query to an agent at a public point, which has the variables of all agents."""
 
     at: Array  # shape (n,); the agent's components of the point
     place: Index  # positions of these components in the joint vector
@@ -160,7 +160,7 @@ def with_kept(data: ConeData, program: Program, values: Sequence[Array | None]) 
 
 
 def missed(program: Program, auxiliary: Array) -> dict[str, Array]:
-    """Return the amounts that a solution misses private constraints by, at a slack penalty.
+    """Return a solution's slack in private constraints, if there is a slack penalty.
 
     Parameters
     ----------

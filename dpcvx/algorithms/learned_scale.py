@@ -193,7 +193,7 @@ QUESTIONS = ("bends", "curvature", "reaches", "gradient")
 
 @dataclass(frozen=True, eq=False)
 class ScaleQuestion(AtPoint):
-    """Query to an agent for a count or curvatures, to learn the scale, or for a gradient.
+    """Query to an agent: for a count or for curvatures (to learn the scale), or a gradient.
 
     Attributes
     ----------
@@ -222,7 +222,7 @@ class ScaleQuestion(AtPoint):
 
 @dataclass(frozen=True)
 class Units:
-    """Units of the answers, so that one size of distributed noise fits all kinds of queries.
+    """Units of the answers, so that all kinds of queries need distributed noise of one size.
 
     In these units, one change moves the answers to all kinds of queries by equal amounts, except
     for agents with smaller gradients than other agents.
@@ -243,7 +243,7 @@ class Units:
 
     @staticmethod
     def of(program: Program, secret: bool) -> Units:
-        """Return the units of agents' counts and sums; `secret`: with distributed noise."""
+        """Return the units of agents' counts and sums; `secret` means that noise is distributed."""
         changes = [change for change in map(_change, program.agents) if change > 0]
         beside = math.sqrt(_COUNTED) * min(changes, default=0.0)
         moved = [pair for pair in once_per_kind(program.agents, _moved) if pair[1]]
@@ -400,7 +400,7 @@ class Scale:
         return replace(done, first=first, multiple=first)
 
     def _counted(self, t: int, above: float) -> Array:
-        """Return the distribution of the searched clip or curvature limit after one count.
+        """Return the distribution of the limit (clip or curvature) after one more count.
 
         If the searched limit is just above q half octaves below the bounds, at most the wanted
         share of the records exceeds larger limits, and more records exceed smaller limits.
@@ -521,7 +521,7 @@ def _quantile(odds: Array, part: float = 0.5) -> int:
 
 
 def _limit(odds: Array, part: float) -> float:
-    """Return the limit that is too low with about the probability `part`, by `odds`."""
+    """Return the limit that is too low with probability `part`, for the distribution `odds`."""
     return 2.0 ** (-max(_quantile(odds, part) - 0.5, 0.0) / 2)
 
 
@@ -547,7 +547,7 @@ def _public(form: NormalForm) -> tuple[float, float]:
 
 
 def _bends(local: LocalProgram) -> float:
-    """Return the largest trace of a record's curvature at the initial point, for made-up records.
+    """Return the largest trace of a synthetic record's curvature at the initial point.
 
     The records are at their declared bounds. Limits are searched below this number, over 31
     octaves, so it need not be a bound.

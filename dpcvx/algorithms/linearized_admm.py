@@ -197,7 +197,7 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
         return Answer(state.x, state.average, state.weight)
 
     def _anchor(self, local: Local, x: Array, D: Array) -> Array:
-        """Return a public point of the set W near x: x itself, unless output noise moved it out."""
+        """Return a public feasible point near x: x itself, unless output noise moved it away."""
         if self.perturb != "output":
             return x
         projection = local.projector(x, D)

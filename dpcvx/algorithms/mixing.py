@@ -28,7 +28,7 @@ NAMES = 8
 
 
 def ruled_weights(rule: str, neighbors: Around) -> tuple[Array, ...]:
-    """Return each agent's weights: of its neighbors, in order, and last of itself.
+    """Return each agent's weights: for its neighbors, in order, and last for itself.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def ruled_weights(rule: str, neighbors: Around) -> tuple[Array, ...]:
 
 
 def _balanced(neighbors: Around, weight: Callable[[int, int], float]) -> tuple[Array, ...]:
-    """Return each agent's weights: of its edges, and last of itself, so that they sum to one.
+    """Return each agent's weights: for its neighbors, and last for itself; they sum to one.
 
     Sums are rounded once, so that they do not depend on the order of the agents.
     """
@@ -66,7 +66,7 @@ def _balanced(neighbors: Around, weight: Callable[[int, int], float]) -> tuple[A
 
 
 def _lazy(row: Array) -> Array:
-    """Return an agent's weights for a lazy rule: halved, and 1/2 more for the agent itself."""
+    """Return lazy weights: half of each weight, plus 1/2 for the agent itself."""
     half = row / 2
     half[-1] = (1 + row[-1]) / 2
     return half
@@ -229,7 +229,7 @@ def second_eigenvalue(neighbors: Around, rows: Sequence[Array]) -> float:
 
 
 def best_step(neighbors: Around) -> float:
-    """Return the a that minimizes the second eigenvalue modulus of ``I - a L``, L the Laplacian."""
+    """Return the number a that minimizes the second eigenvalue modulus of ``I - a L``."""
     L = laplacian(neighbors)
     if not _large(neighbors):
         values = np.linalg.eigvalsh(L.toarray())
@@ -255,7 +255,7 @@ def _bound_of_laplacian(neighbors: Around) -> float:
 
 
 def _room(n: int) -> float:
-    """Return a shift for inverse iteration, below the least positive eigenvalue of a Laplacian."""
+    """Return a shift for inverse iteration, below a Laplacian's least positive eigenvalue."""
     return max(1 / n**2, _ROOM)
 
 
@@ -273,7 +273,8 @@ def _ends(A: sp.csr_array, which: Literal["LA", "SA"], count: int, beyond: float
     """Return the `count` largest ("LA") or smallest ("SA") eigenvalues of a symmetric matrix.
 
     Lanczos' method finds them quickly if they are well separated. Otherwise it is applied to the
-    inverse of ``A - beyond I``, whose eigenvalues are. All eigenvalues lie on one side of `beyond`.
+    inverse of ``A - beyond I``, whose eigenvalues are better separated. All eigenvalues of A lie on
+    one side of the number `beyond`.
     """
     start = np.sin(1.0 + np.arange(A.shape[0]))  # fixed, so that equal networks get equal results
 

@@ -112,7 +112,7 @@ class Network:
             )
 
     def _fits(self) -> bool:
-        """Return whether neighbors are mutual, and rows have a weight per neighbor and one more."""
+        """Return whether neighbors are mutual, and each row has a weight per neighbor plus one."""
         around, rows, n = self.neighbors, self.rows, len(self.agents)
         if not (type(around) is type(rows) is tuple and len(around) == len(rows) == n):
             return False

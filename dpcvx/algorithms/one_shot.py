@@ -86,9 +86,10 @@ class OneShotServer:
         Second derivatives that the data add, by agent, with `sharing`: secure aggregation sums the
         linear coefficients only, and the server side receives the second derivatives.
     moments : MomentSum or None
-        Summands and reader of the aggregated sum, if second moments are summed.
+        Summands of second moments, and the objective that their sum determines; else None.
     missed : dict of str to ndarray
-        Slack in constraints with private data, by name, if a slack penalty allows it.
+        Slack in constraints with private data, by the constraint's name, if there is a slack
+        penalty.
     explained : float
         Share of the released linear coefficient that noise alone explains; 0 if the solution is
         not moved towards the initial point.
