@@ -355,7 +355,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
 
     @property
     def value(self) -> None:
-        """Always None, because cvxpy must not get private values."""
+        """Always None: cvxpy never gets private values."""
         return None
 
     @value.setter
