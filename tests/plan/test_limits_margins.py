@@ -325,8 +325,10 @@ def at_corners(name, plan, program=None):
     return max(found)
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
-@pytest.mark.parametrize("name", NAMES)
+# One kind of noise per cone: with a limit, margins follow from the limit alone.
+@pytest.mark.parametrize(
+    ("name", "kind"), [(name, ("gaussian", "laplace")[k % 2]) for k, name in enumerate(NAMES)]
+)
 def test_with_a_limit_true_data_never_break_a_constraint(name, kind):
     plan = certain(name, kind)
     assert at_corners(name, plan) <= 1e-6
@@ -362,8 +364,12 @@ def shaped(name, violation=0.1, kind="laplace", wrong=False):
     )
 
 
-@pytest.mark.parametrize("wrong", [False, True], ids=["near", "wrong"])
-@pytest.mark.parametrize("name", NAMES)
+# Wrong ones only change the shape of the noise, which every cone meets with near ones, so three
+# cones meet wrong ones: rows, a ball, and products with variables.
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [(name, False) for name in NAMES] + [(name, True) for name in ("lines", "knapsack", "region")],
+)
 def test_they_break_no_more_often_where_margins_follow_from_stand_ins(name, wrong):
     plan = shaped(name, wrong=wrong)
     assert wrong or "what margins cost" in str(plan)

@@ -189,7 +189,7 @@ def test_failures_of_rounds_that_are_left_out_still_count(monkeypatch):
 
 def test_the_memory_of_a_result_does_not_grow_with_the_rounds():
     sizes = []
-    for rounds in (400, 1200):  # beyond what a history keeps
+    for rounds in (200, 800):  # beyond what a history keeps, which is 100 rounds of either
         plan = boxes(2, 50, 10).plan(
             dp.LinearizedADMM(), mechanism=dp.Gaussian(), rounds=rounds, **BUDGET
         )
