@@ -31,6 +31,8 @@ from .messages import REASONS
 
 # Text for a connection that ended without a reason, such as after a process was killed.
 BROKE = "the connection broke"
+# Text for a connection that the other side ended before it said anything.
+SILENT = "the other side ended the connection without an answer"
 # WebSocket close code that turns a party away; the close reason is then a key of REASONS.
 TURNED_AWAY = 1008
 _TOO_LARGE, _NO_PONG = 1009, 1011
@@ -255,7 +257,9 @@ def _other_program(error: BaseException, server: bool) -> Fault | None:
     if isinstance(error, InvalidStatus):
         return Fault("unreadable", f"{_OTHER} (HTTP status {error.response.status_code})")
     if isinstance(error, InvalidMessage) and _ended(error):
-        return Fault("away", "the other side ended the connection without an answer")
+        return Fault("away", SILENT)
+    if isinstance(error, AssertionError):  # of websockets, for bytes after a failed handshake
+        return Fault("unreadable", _OTHER)
     if isinstance(error, InvalidHandshake):
         return Fault("unreadable", f"{_OTHER} ({_by_kind(error)})")
     return None

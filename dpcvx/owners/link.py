@@ -29,7 +29,7 @@ from .._words import together
 from ..errors import ModelError, RefusedError
 from . import wire
 from .coordinator import GLANCE, Gone, Late
-from .faults import BROKE, TURNED_AWAY, Fault, fault_of, proxy_of
+from .faults import BROKE, SILENT, TURNED_AWAY, Fault, fault_of, proxy_of
 from .keys import COORDINATOR, PartyIdentity, of_der, peer_name
 from .messages import REASONS, Hello, Refusal, refused
 
@@ -401,7 +401,9 @@ def dial(
                         deadline = time.monotonic() + timeout
                         if over():
                             break
-        except (OSError, EOFError, ImportError, WebSocketException) as error:
+        except (OSError, EOFError, ImportError, WebSocketException, AssertionError) as error:
+            if here and isinstance(error, AssertionError):
+                raise  # the library asserts in handshakes with programs that do not speak it
             fault = fault_of(error)
             if fault.lasting:
                 raise refused(fault.code, _lasting(fault, address)) from None
@@ -410,7 +412,7 @@ def dial(
         returns = returns + 1 if here and not heard else 0
         if here:  # an owner that was connected while it waited had not lost the coordinator
             deadline = max(deadline, time.monotonic() + timeout)
-        why = "" if fault is None else fault.said
+        why = "" if fault is None else fault.said or ("" if here else SILENT)
         if (whom, why) != told:  # report a reason once, not at every attempt
             event("disconnected", {"agent": identity.name, "address": address})
             looking = f"looking for it for up to {timeout:g} s"
@@ -514,14 +516,21 @@ def require_address(address: str) -> None:
         If the text is no such address.
     """
     try:
-        secure = parse_uri(address).secure
-        port = urlsplit(address).port
+        where, port = parse_uri(address), urlsplit(address).port
+        # The names of a host that a domain can have; dialing would raise an error for others.
+        secure = where.secure and bool(where.host.encode("idna"))
     except (InvalidURI, ValueError):
-        secure, port = False, None
+        where, secure, port = None, False, None
     if not secure:
         raise ModelError(
             f"The address {show(address)} is no address of a coordinator. Write wss://, the "
             'coordinator\'s machine and its port, such as "wss://coordinator.example:8443".'
+        )
+    if where is not None and where.user_info is not None:
+        raise ModelError(
+            "The address of the coordinator has a user name or a password. Remove all up to the "
+            '@, as in "wss://coordinator.example:8443": certificates identify both sides, and the '
+            "audit log holds the address."
         )
     if not port:  # the default port would be 443, where no coordinator listens
         raise ModelError(

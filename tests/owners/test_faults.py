@@ -274,6 +274,26 @@ def test_something_else_that_answers_is_named(study, answer, secure, said):
     assert "OpenSSH" not in str(error)
 
 
+@pytest.mark.parametrize("answer", [b"", b"\r\n" * 200])
+def test_a_server_that_ends_each_connection_is_said_once(study, answer):
+    context = identity(study, "coordinator").context(server=True)
+    with server(answer, context) as port:
+        error, told = joined(study, f"wss://127.0.0.1:{port}", timeout=1.0)
+    assert error.code == "away" and len(told) == len(set(told))
+    assert re.search("without an answer|something else than a coordinator", str(error))
+
+
+def test_an_assertion_of_the_library_is_another_program(study, monkeypatch):
+    @contextmanager
+    def failing(*arguments, **options):
+        raise AssertionError
+        yield
+
+    monkeypatch.setattr(link, "connect", failing)
+    error, (line,) = joined(study, "wss://127.0.0.1:1", timeout=0.1)
+    assert "something else than a coordinator answers there" in line and error.code == "away"
+
+
 def test_a_proxy_of_the_environment_is_named(study, monkeypatch):
     for kind in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(kind, raising=False)

@@ -296,12 +296,18 @@ def test_data_and_local_values_are_in_no_file_of_the_other_side(tmp_path):
 
 
 def test_addresses_and_keys_that_are_none_are_refused(folders, tmp_path):
-    for address in ("localhost:8443", "ws://localhost:8443", "https://a", "wss://", "wss://a:b"):
+    for address in (
+        "localhost:8443", "ws://localhost:8443", "https://a", "wss://", "wss://a:b",
+        "wss://a..b:8443", f"wss://{'a' * 70}.example:8443",
+    ):  # fmt: skip
         with pytest.raises(dp.ModelError, match=r"is no address of a coordinator\. Write wss://"):
             dp.Owner(folders / "north" / "owner.toml").join(address, timeout=0.1)
     for address in ("wss://localhost", "wss://localhost:", "wss://localhost:0", "wss://[::1]"):
         with pytest.raises(dp.ModelError, match=r"has no port\. Append the port"):
             dp.Owner(folders / "north" / "owner.toml").join(address, timeout=0.1)
+    with pytest.raises(dp.ModelError, match="has a user name or a password") as caught:
+        dp.Owner(folders / "north" / "owner.toml").join("wss://me:secret@localhost:1", timeout=0.1)
+    assert "secret" not in str(caught.value)
     with pytest.raises(dp.ModelError, match="must be text"):
         dp.RemoteOwners(8443, keys=folders / "coordinator" / "keys")
     for address in ("8443", "localhost", "localhost:https", "a:99999"):
