@@ -27,7 +27,7 @@ from .algorithms.steps import as_step
 from .model.curvature import smoothness, strong_convexity
 from .sensitivity.queries.data import DataCurvature
 from .sensitivity.queries.gradients import Gradient, GradientStep, Step, Stored, StoredGradient
-from .sensitivity.queries.query import Known, Objective, Query
+from .sensitivity.queries.query import Known, Objective, Query, rounding_floor
 from .sensitivity.queries.solutions import LocalSolution, Minimizer
 from .sensitivity.stored_vectors import LinearCombination
 from .solvers.conic import Outcome
@@ -85,6 +85,7 @@ __all__ = [
     "mixed",
     "number",
     "optional",
+    "rounding_floor",
     "shared",
     "smoothness",
     "spread",

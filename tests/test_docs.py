@@ -115,15 +115,19 @@ def test_private_constraints_in_the_docs_have_the_margin_that_is_quoted(capsys):
 
 def test_the_method_in_the_docs_keeps_the_promises_of_methods(monkeypatch):
     text = (DOCS / "guides" / "extending.md").read_text()
-    code, query, suite = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    code, server, query, suite = re.findall(r"```python\n(.*?)```", text, flags=re.S)
     page = types.ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", page)  # where pickle looks for its classes
-    for part in (code, query, suite.replace("MyADMM()", 'MyADMM(), instances=["power line"]')):
+    suite = suite.replace("MyADMM()", 'MyADMM(), instances=["power line"]')
+    for part in (code, server, query, suite):
         exec(compile(part, "extending.md", "exec"), vars(page))
     (checks,) = [mark.args[1] for mark in page.test_my_method.pytestmark]
     assert len(checks) == 13
     for check in checks:
         page.test_my_method(check)
+    method = page.AveragedSteps()
+    for check in dp.testing.check_method(method, rounds=None, instances=["power line"]):
+        check()
     asked = page.GradientNorm(np.array([3.0, 4.0]))
     objective = types.SimpleNamespace(gradient=lambda x: x)
     assert asked.evaluate(objective) == 5.0 and asked.size(2) == 1

@@ -5,14 +5,16 @@ The run loop checks values that would otherwise fail later, inside the package.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
-from .._arguments import is_int, show
+from .._arguments import is_int, of_package, show
 from .._words import plural
-from ..errors import ModelError
+from ..errors import DpcvxError, ModelError
+from ..guard import line_of_user
 from ..sensitivity.queries.query import Query
 from .base import Algorithm, Batch, Requirements
 from .program import LocalProgram
@@ -61,6 +63,53 @@ def sent_by(method: Algorithm[Any, Any], sent: Any, agents: int) -> tuple[Any, S
             f"program.agents; None leaves an agent idle. {_GUIDE}"
         )
     return state, messages
+
+
+def unreceived(
+    method: Algorithm[Any, Any],
+    replies: Sequence[tuple[LocalProgram, Any]],
+    error: Exception,
+) -> ModelError | None:
+    """Return the error for a reply that `Algorithm.receive` could not use; None if none is odd.
+
+    Parameters
+    ----------
+    method : Algorithm
+    replies : sequence of (LocalProgram, Any)
+        Programs of the agents that are not idle, with their replies.
+    error : Exception
+        Error that `receive` raised.
+    """
+    if of_package(type(method)) or isinstance(error, DpcvxError):
+        return None
+    for program, reply in replies:
+        size = program.shared.size
+        odd = next((shape for shape in _shapes(reply) if shape != (size,)), None)
+        if reply is not None and odd is None:
+            continue
+        fact = "is None. Return the state and a reply from act: state, reply."
+        if odd is not None:
+            entries = f"{size} shared {'entry' if size == 1 else 'entries'}"
+            fact = (
+                f"has an array of shape {odd}, and the agent has {entries}. Reply with arrays "
+                f"of shape ({size},), as state.x[local.program.shared] is, or have receive take "
+                "others."
+            )
+        return ModelError(
+            f"{type(method).__name__}.receive failed on the reply of agent '{program.name}' "
+            f"({type(error).__name__}{line_of_user(error)}). The reply {fact} {_GUIDE}"
+        )
+    return None
+
+
+def _shapes(reply: Any) -> Iterator[tuple[int, ...]]:
+    """Return the shapes of a reply's arrays: itself, or entries of a tuple or a dataclass."""
+    parts: Sequence[Any] = (reply,)
+    if isinstance(reply, (tuple, list)):
+        parts = reply
+    elif is_dataclass(reply):
+        parts = [getattr(reply, field.name) for field in fields(reply)]
+    return (np.shape(part) for part in parts if isinstance(part, np.ndarray))
 
 
 def uncounted(method: Algorithm[Any, Any], agent: str, asked: int) -> ModelError:

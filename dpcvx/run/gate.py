@@ -187,10 +187,9 @@ class PrivacyGate:
 
     def withheld(self, compute: Callable[[], T], *, foreign: str = "") -> T:
         """Run a computation on the agents' data without messages that could quote data."""
-        whose: int | str = self.agents[0]
+        whose = f"'{self._names[0]}'"
         if self.count > 1:
-            others = f"{self.count - 1} others in one array with it"
-            whose = f"'{self._names[0]}', or of {others},"
+            whose = f"{whose}, or of {self.count - 1} others in one array with it,"
         return withheld(whose, compute, foreign=foreign)
 
     def accounts(self) -> list[Account]:
@@ -526,13 +525,13 @@ def read_as_they_are(spec: PrivateSpec, source: Sealed) -> Data:
     return values
 
 
-def withheld(agent: int | str, compute: Callable[[], T], *, foreign: str = "") -> T:
+def withheld(agent: str, compute: Callable[[], T], *, foreign: str = "") -> T:
     """Run a computation on private data without warnings or messages that could quote data.
 
     Parameters
     ----------
-    agent : int or str
-        Index or name of the agent, for the error.
+    agent : str
+        Name of the agent in quotes, for the error.
     compute : callable
         Computation without arguments.
     foreign : str

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from ..algorithms.base import Algorithm, Answer, Batch
-from ..algorithms.contract import breach, sent_by
+from ..algorithms.contract import breach, sent_by, unreceived
 from ..algorithms.program import Program
 from ..errors import PrivacyError
 from ..model.declaration import Declaration
@@ -117,7 +117,7 @@ def drive(
             watch.start()
             for t in range(1, rounds + 1):
                 try:
-                    server, replies = _round(algorithm, server, t, agents)
+                    server, replies = _round(algorithm, server, t, agents, program)
                 except Exception:
                     if not plan.secret_draws:
                         raise
@@ -233,7 +233,7 @@ def _rising(rounds: Sequence[int], answers: Sequence[Answer]) -> Array:
 
 
 def _round(
-    algorithm: Algorithm[Any, Any], server: Any, t: int, agents: Agents
+    algorithm: Algorithm[Any, Any], server: Any, t: int, agents: Agents, program: Program
 ) -> tuple[Any, list[Reply]]:
     """Run all message exchanges of one round; return the server's state and agents' replies."""
     heard: list[Reply] = []
@@ -245,9 +245,17 @@ def _round(
         before, messages = sent
         replies: list[Reply | None] = agents.map("act", t, k, each=messages)
         heard += [reply for reply in replies if reply is not None]
-        said = _said(replies)
-        terms = [total_of(said)] if algorithm.adds(k) else said
-        server = algorithm.receive(before, t, k, terms)
+        try:
+            said = _said(replies)
+            terms = [total_of(said)] if algorithm.adds(k) else said
+            server = algorithm.receive(before, t, k, terms)
+        except Exception as error:
+            pairs = zip(program.agents, replies, strict=True)
+            answered = [(local, reply.message) for local, reply in pairs if reply is not None]
+            fault = unreceived(algorithm, answered, error)
+            if fault is None:
+                raise
+            raise fault from None
         if server is None and before is not None:
             raise breach(algorithm, "receive", server, "Return the server's state.")
     return server, heard

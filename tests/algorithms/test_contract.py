@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.extend import Array, Gradient, LocalCopy, Query
+from dpcvx.extend import (
+    Algorithm,
+    Array,
+    Gradient,
+    Iterates,
+    LocalCopy,
+    Output,
+    Query,
+    Requirements,
+    Residuals,
+)
 
 
 def problem():
@@ -83,6 +93,67 @@ def test_a_wrong_return_value_is_refused_by_the_name_of_the_method(function, cha
     with pytest.raises(dp.ModelError) as refusal:
         run(Altered(function=function, change=change))
     assert f"Altered.{function}" in str(refusal.value) and said in str(refusal.value)
+
+
+@dataclass(frozen=True)
+class Averaging(Algorithm):
+    """A server of its own that averages what `reply` makes of the agents' points."""
+
+    reply: object = None
+    returned: Output | None = None
+
+    @property
+    def requirements(self):
+        return Requirements(convex=True, exact=False, releases=1, queries=(Gradient,))
+
+    def start_server(self, program):
+        return program, np.zeros(program.size)
+
+    def start_agent(self, local):
+        x = local.program.start
+        return Iterates(x, np.zeros_like(x))
+
+    def send(self, server, t, k):
+        return server, [server[1][agent.slots] for agent in server[0].agents]
+
+    def act(self, local, state, t, k, message, oracle):
+        state = state.after(state.x - 0.1 * oracle.release(Gradient(message)))
+        return state, self.reply(state.x)
+
+    def receive(self, server, t, k, replies):
+        return server[0], np.mean([server[1] + reply for reply in replies], axis=0)
+
+    def residuals(self, server):
+        return Residuals(0.0, np.nan, 0.0, 0.0)
+
+
+REPLIES = [
+    (lambda x: None, "'north' (TypeError in test_contract.py, line {}). The reply is None. Return"),
+    (lambda x: np.ones(3), "ValueError in test_contract.py, line {}). The reply has an array of "
+    "shape (3,), and the agent has 2 shared entries. Reply with arrays of shape (2,), as"),
+    (lambda x: (x, np.ones((2, 3))), "has an array of shape (2, 3), and the agent"),
+    (lambda x: LocalCopy(x, x[:1]), "has an array of shape (1,), and the agent"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reply", "said"), REPLIES)
+def test_a_reply_that_receive_cannot_use_names_method_and_agent(reply, said):
+    lines = Path(__file__).read_text().splitlines()
+    line = next(k for k, text in enumerate(lines, 1) if "np.mean([server[1]" in text)
+    with pytest.raises(dp.ModelError) as refusal:
+        run(Averaging(reply=reply))
+    assert "Averaging.receive failed on the reply of agent 'north'" in str(refusal.value)
+    assert said.format(line) in str(refusal.value)
+
+
+def test_an_error_of_receive_itself_is_left_as_it_is():
+    @dataclass(frozen=True)
+    class Broken(Averaging):
+        def receive(self, server, t, k, replies):
+            raise KeyError("an author's own")
+
+    with pytest.raises(KeyError, match="an author's own"):
+        run(Broken(reply=lambda x: x))
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ import pytest
 import dpcvx as dp
 from dpcvx.algorithms.base import Requirements
 from dpcvx.algorithms.on_networks import shared
+from dpcvx.extend import rounding_floor
 from dpcvx.sensitivity.queries.gradients import Gradient, Step
-from dpcvx.sensitivity.queries.query import UNPROVED, Query, rounding_floor
+from dpcvx.sensitivity.queries.query import UNPROVED, Query
 
 
 @dataclass(frozen=True, eq=False)
