@@ -45,7 +45,7 @@ class _Direct:
         return {name: self._sessions[name].handle(frame) for name, frame in frames.items()}
 
     def again(self, name: str) -> None:
-        raise Gone(name)
+        raise refused("away", f"agent '{name}' answers in this process, or not at all")
 
     def part(self, frames: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Gone]:
         return self.exchange(frames)

@@ -2,7 +2,7 @@
 
 import concurrent.futures
 import threading
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -48,6 +48,13 @@ def test_results_are_those_of_one_process_whatever_answers_are_lost(sessions, lo
         assert x[local.shared].tobytes() == y[local.shared].tobytes()
     for name in sessions:
         assert found.ledger[name].spent() == one.ledger[name].spent()
+
+
+def test_an_owner_of_this_process_that_does_not_answer_is_named(sessions):
+    hub = loopback._Direct(sessions, ExitStack())
+    with closing(hub), pytest.raises(dp.RefusedError, match="'one' answers in this process") as no:
+        hub.again("one")
+    assert no.value.code == "away"
 
 
 def test_whoever_came_is_told_that_another_did_not(sessions):
