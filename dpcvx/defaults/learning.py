@@ -170,7 +170,7 @@ def _quiet(
 ) -> tuple[LearnScale, Study] | str:
     """Return the rule and compiled problem for a run without noise; or why impossible."""
     if method.sharing is not None:
-        return "noise is off, and secret sums without noise have a fixed range. Drop sharing="
+        return "noise is off, and secure sums without noise have a fixed range. Drop sharing="
     reaching = _with_reach(study, request, scale)
     if isinstance(reaching, str):
         return reaching

@@ -365,7 +365,7 @@ def _check_noise(offer: Offer, policy: Policy) -> None:
     if not _is_proved(mechanism, split, offer):
         raise refused("malformed", "no proof covers the distributed noise")
     if max(offer.share, policy.share) > 1:
-        raise refused("method", "one person may have data with several agents of a secret sum")
+        raise refused("method", "one person may have data with several agents of a secure sum")
     if policy.max_colluders is None or split.max_colluders < policy.max_colluders:
         raise refused(
             "colluders",
@@ -399,7 +399,7 @@ def _check_document(offer: Offer) -> None:
         if offer.lines:
             raise refused(
                 "malformed",
-                "the offer lists participants of secret sums, and its method has no such sums",
+                "the offer lists participants of secure aggregation, and its method has none",
             )
         return
     if tuple((line.agent, line.program) for line in offer.lines) != offer.parts:

@@ -568,9 +568,9 @@ def require_sum(message: object, agreed: Agreement, t: int) -> None:
     names = tuple(name for name, _ in agreed.offer.parts)
     sharing = getattr(agreed.offer.algorithm, "sharing", None)
     if not isinstance(sums, SecretSum) or sharing is None:
-        raise refused("nonsense", "the answer holds no secret sum")
+        raise refused("nonsense", "the request holds no secure sum")
     if (sums.agents, sums.round, sums.encoding) != (names, t, sharing.encoding(len(names))):
-        raise refused("nonsense", "the answer holds another secret sum")
+        raise refused("nonsense", "the request holds another secure sum")
 
 
 def _file_of(run: str) -> str:

@@ -215,7 +215,7 @@ class Residues:
         values = np.asarray(steps * self.width, dtype=np.float64)
         if not np.abs(values).max(initial=0.0) <= self.parties * self.limit:
             raise ModelError(
-                "A secret sum is beyond what dp.SecretSharing(limit=...) and the noise allow, so "
+                "A secure sum is beyond what dp.SecretSharing(limit=...) and the noise allow, so "
                 "an agent's values are larger than the limit, or a share was altered. What was "
                 "released is spent, and the run ends here: the sum may have wrapped around. If "
                 "points grow from round to round, take shorter steps; otherwise declare a larger "
