@@ -126,6 +126,24 @@ class _Instance(NamedTuple):
     far: float
     curvature: float
 
+    def steep(self) -> _Instance | None:
+        """Return the program in units of its rows, if the minimizer without rows is far beyond.
+
+        The objective is nearly linear there. Units of its curvature make the set a point.
+        """
+        size, slope = largest(np.abs(self.b)), largest(np.abs(self.q))
+        if not 0 < _NEAR * size < slope:
+            return None
+        steeper, far = slope / size, size * self.far
+        return _Instance(
+            self.values / steeper,
+            self.q / slope,
+            self.b / size,
+            self.center,
+            far,
+            self.curvature * steeper,
+        )
+
     def answer(self, solution: SolverAnswer, outcome: Outcome = Outcome.SOLVED) -> ConicAnswer:
         """Return the answer in x from a solution y of the scaled program."""
         n, y = self.center.size, solution.y if self.far == 1.0 else self.far * solution.y
@@ -299,6 +317,11 @@ class ConicProgram:
             if absolute and _reached(tight, _SOLVED, instance.far):
                 return instance.answer(tight)
             usable += [(instance, tight)] if _usable(tight, instance) else []
+        steep = near.steep()
+        if steep is not None:
+            tight = self._attempt(steep, _TIGHT, True)
+            if _reached(tight, _SOLVED, 1.0):
+                return steep.answer(tight)
         for equilibrate in () if usable else (True, False):
             loose = self._attempt(near, _LOOSE, equilibrate)
             usable += [(near, loose)] if _usable(loose, near) else []

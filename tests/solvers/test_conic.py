@@ -74,6 +74,25 @@ def test_exact_steps_stay_accurate_over_scales(scale):
     assert answer.x == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.parametrize("scale", 10.0 ** np.arange(0, 11, 2))
+@pytest.mark.parametrize("weight", [1e-2, 1e-4])
+def test_steps_with_a_small_weight_end_at_the_optimum_of_the_objective(scale, weight):
+    """A penalty that is 1e12 times too small moves a nearly linear objective's optimum by nothing.
+
+    In units of the weight alone, the set is a point, and steps ended 0.4 above the optimum.
+    """
+    rng, x = np.random.default_rng(0), cp.Variable(6)
+    A, b = rng.normal(size=(9, 6)), rng.normal(size=9)
+    cost, box = cp.max(A @ x - b), [cp.abs(x) <= 3]
+    step = scale * cost + weight / 2 * cp.sum_squares(x - 1)
+    accuracy = dict(tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+    cp.Problem(cp.Minimize(step / scale), box).solve(cp.CLARABEL, **accuracy)
+    optimum, D = cost.value, np.full(6, weight)
+    answer = ConicProgram(data_of(scale * cost, box)).solve(D, -D, np.ones(6))
+    assert answer.outcome is Outcome.SOLVED
+    assert np.max(A @ answer.x - b) == pytest.approx(optimum, abs=1e-6)
+
+
 def test_unequal_weights_are_kept_apart():
     P = sets.projector(CONIC["l1 ball"].agent())
     D = np.array([1e-3, 1e3, 1.0, 1e6])
