@@ -325,9 +325,11 @@ class OwnerFiles:
                     f"The folder of the ledger '{self._ledger.name}' does not exist. Create it, or "
                     "correct ledger = in the policy."
                 )
-            if self._ledger.exists():
+            with suppress(FileNotFoundError):  # the first run creates it
+                self._ledger.stat()
                 os.close(os.open(self._ledger, os.O_RDWR))
                 past_of(self._ledger)
+            _ = self.lines
             try:
                 number = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
                 with os.fdopen(number, "wb") as file:
@@ -395,10 +397,16 @@ class OwnerFiles:
     @property
     def lines(self) -> int:
         """Number of the ledger's lines at the last release; an outdated copy has fewer lines."""
+        path = self.path("seen")
         try:
-            return int(self.path("seen").read_bytes() or 0)
+            return int(path.read_bytes() or 0)
         except FileNotFoundError:
             return 0
+        except ValueError:
+            raise LedgerError(
+                f"'{path.name}' holds no number of lines, so an older copy of the ledger could not "
+                "be told from the newest. Restore the ledger and all files beside it together."
+            ) from None
 
     @lines.setter
     def lines(self, count: int) -> None:

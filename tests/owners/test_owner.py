@@ -156,3 +156,18 @@ def test_certificates_that_end_soon_are_announced(tmp_path, capsys):
     assert "the certificate 'north.crt' expires on" in capsys.readouterr().err
     dp.RemoteOwners("127.0.0.1:0", keys=place / "coordinator/keys")
     assert "the certificate 'coordinator.crt' expires on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "make", "said"),
+    [
+        ("spent.jsonl", lambda path: path.symlink_to(path.name), "Its links lead in a circle"),
+        ("spent.jsonl.seen", lambda path: path.write_text("x"), "holds no number of lines"),
+    ],
+)
+def test_a_ledger_that_cannot_be_used_is_named_before_a_run(tmp_path, file, make, said):
+    files = OwnerFiles(tmp_path / "spent.jsonl")
+    files.require_room()
+    make(tmp_path / file)
+    with pytest.raises(dp.LedgerError, match=f"'{file}' .*{said}"):
+        files.require_room()
