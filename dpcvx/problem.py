@@ -19,7 +19,7 @@ from .errors import ModelError
 from .guard import frameless, without_attribute
 from .model.agent import Agent
 from .model.declaration import Declaration
-from .model.defined import with_defined
+from .model.defined import decided
 from .model.prior import Prior
 from .model.private import Private, seal_all
 from .plan.agent_plan import Compiled
@@ -730,11 +730,8 @@ class Problem(Declaration):
 
 
 def _decided(problem: Declaration, violation: float | None) -> Declaration:
-    """Return the problem that plans with this violation probability compile.
-
-    With a probability, variables that private equalities define are eliminated.
-    """
-    return problem if violation is None else with_defined(problem)[0]
+    """Return the problem that plans with this violation probability compile; see `decided`."""
+    return decided(problem, violation)[0]
 
 
 def _budget(

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
+from cvxpy.constraints.nonpos import Inequality
+
 from .._arguments import one_of
 from .._words import plural, together
 from ..algorithms.base import Requirements
@@ -16,7 +18,7 @@ from ..algorithms.one_shot import OneShot
 from ..algorithms.written_model import other_rules
 from ..errors import ModelError, PrivacyError, UnsolvableError
 from ..model.declaration import Declaration
-from ..model.defined import with_defined
+from ..model.defined import decided
 from ..plan.agent_plan import Agents, Compiled
 from ..plan.draft import (
     Draft,
@@ -68,11 +70,14 @@ def planned(
         Compiled problem of an earlier plan for the problem.
     """
     given = request.algorithm
-    if request.violation_probability is not None:
-        smaller, names = with_defined(problem)
+    if request.mechanism is not None and _margins_only(request):
+        smaller, names = decided(problem, request.violation_probability)
         if names:
             plan = planned(kind, smaller, _by_names(problem, request))
-            return replace(plan, choices=(*plan.choices, Choice("variables", _computed(names))))
+            bounds = all(isinstance(c, Inequality) for a in problem.agents for _, c in a.limits)
+            soft = bounds and request.violation_probability is None
+            choice = Choice("variables", _computed(names, soft))
+            return replace(plan, choices=(*plan.choices, choice))
     if not one_of(request.constraints, "released"):
         try:
             return _planned(kind, problem, request, earlier)
@@ -93,6 +98,13 @@ def planned(
     return plan if given is not None else replace(plan, choices=(AS_WRITTEN, *plan.choices))
 
 
+def _margins_only(request: Request) -> bool:
+    """Return whether a convex model's constraints are to hold for the true data."""
+    convex = not isinstance(request.algorithm, OneShot) or request.algorithm.rules == "dcp"
+    bare = request.slack_penalty is None or request.violation_probability is not None
+    return convex and bare and not one_of(request.constraints, "released")
+
+
 def _by_names(problem: Declaration, request: Request) -> Request:
     """Return the request with names in place of `Agent` objects as keys."""
     names = {id(agent): name for name, agent in problem.named.items()}
@@ -105,14 +117,22 @@ def _by_names(problem: Declaration, request: Request) -> Request:
     return replace(request, epsilon=renamed(request.epsilon), mechanism=renamed(request.mechanism))
 
 
-def _computed(names: Sequence[str]) -> str:
-    """Return a sentence on variables that an equality defines by the decision and private data."""
+def _computed(names: Sequence[str], soft: bool) -> str:
+    """Return a sentence on variables that constraints define by the decision and private data.
+
+    `soft` tells whether margins may decide these variables in their place.
+    """
     one = len(names) == 1
+    chosen = (
+        f"; violation_probability=0.01 decides {'it' if one else 'them'} with a margin"
+        if soft
+        else ""
+    )
     return (
         f"{plural(len(names), 'variable')} ({together(sorted(names))}) "
-        f"{'follows' if one else 'follow'} from the decision and private data by an equality: "
+        f"{'follows' if one else 'follow'} from the decision and private data by a constraint: "
         f"{'its owner computes it' if one else 'their owner computes them'} by "
-        "result.recourse(...)"
+        f"result.recourse(...){chosen}"
     )
 
 

@@ -52,7 +52,7 @@ class _Held:
     solution: Solution  # with the agent's own vector; the others have the agreed vectors
     variables: tuple[cp.Variable, ...]  # variables of the agent
     value: float  # objective value
-    defined: Mapping[cp.Variable, Array]  # variables defined by equalities with exact data
+    defined: Mapping[cp.Variable, Array]  # variables that constraints define, at exact data
 
 
 class RecourseSolution:
@@ -170,7 +170,7 @@ def own_solution(
             f"result.recourse({show(name)}) names no agent of the problem. The agents are {names}."
         )
     agent, local = problem.agents[k], solution.program.agents[k]
-    if not local.decides:
+    if not (local.decides or agent.defined):
         raise ModelError(
             f"Agent '{local.name}' has no local variables, so result.recourse(...) has nothing to "
             "decide. Read its variables from result.value. The agents agree on all of them."
@@ -312,7 +312,7 @@ def _value(agent: Agent, name: str, solution: Solution, values: Sequence[Array])
 def _defined(
     agent: Agent, name: str, solution: Solution, values: Sequence[Array]
 ) -> dict[cp.Variable, Array]:
-    """Return the values of variables defined by equalities with private data."""
+    """Return the values of variables that constraints with private data define."""
     point = {id(v): cp.Constant(solution.of(name, v)) for v in agent.variables}
     bound = _with_values(agent, name, values)
     expressions = ((v, bound(e).tree_copy(point)) for v, e in agent.defined)

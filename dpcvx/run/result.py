@@ -235,7 +235,7 @@ class Result:
                 if variable is defined or one_of(variable, defined.name()):
                     raise ModelError(
                         f"Variable '{defined.name()}' follows from the decision and private data "
-                        "by an equality, so no released value holds it. Its owner computes it: "
+                        "by a constraint, so no released value holds it. Its owner computes it: "
                         f"result.recourse('{name}')['{defined.name()}']."
                     )
         return self.solution[variable]

@@ -239,7 +239,12 @@ def _decided(problem: Declaration, solution: Solution) -> Declaration:
     """Return the problem that the plan solved: if it eliminated defined variables, without them."""
     held = {p.variable for local in solution.program.agents for p in local.layout.pieces}
     whole = all(v.id in held for v in problem.variables())
-    return problem if whole else with_defined(problem)[0]
+    if whole:
+        return problem
+    smaller = with_defined(problem)[0]
+    if all(v.id in held for v in smaller.variables()):
+        return smaller
+    return with_defined(problem, bounds=True)[0]
 
 
 def _as_written(
