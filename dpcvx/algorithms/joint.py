@@ -183,13 +183,13 @@ def missed(program: Program, auxiliary: Array) -> dict[str, Array]:
     return slacks
 
 
-def with_directions(data: ConeData, program: Program) -> ConeData:
+def with_directions(data: ConeData, program: Program, fixed: bool = False) -> ConeData:
     """Return the joint program with private constraints added, to compute recession directions.
 
     The directions hold for all data. Constraints are left out if private data multiply variables in
-    them.
+    them, unless these variables are known to be 0 along all directions (`fixed`).
     """
-    pairs = [(limit, limit.directions()) for limit in program.kept]
+    pairs = [(limit, limit.directions(fixed)) for limit in program.kept]
     return _beside(data, program, [(limit, part) for limit, part in pairs if part is not None])
 
 
@@ -207,6 +207,21 @@ def _beside(
         )
         free += extra
     return _stacked(parts, columns, data.n, free)
+
+
+def multiplied(program: Program) -> Index | None:
+    """Return the positions in the joint vector of variables that data in constraints multiply.
+
+    The result is None if data multiply an auxiliary variable of a constraint.
+    """
+    places, columns = places_of(program), [np.zeros(0, dtype=np.intp)]
+    for limit in program.kept:
+        positions = places[limit.agent][limit.columns]
+        chosen = limit.constraint.multiplied()
+        if np.any(chosen >= positions.size):
+            return None
+        columns.append(positions[chosen])
+    return np.unique(np.concatenate(columns))
 
 
 def size_of(program: Program) -> int:

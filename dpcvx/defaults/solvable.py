@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..algorithms.common_point import agents_apart
-from ..algorithms.joint import Joint, coupling_rows, joint, with_directions
+from ..algorithms.joint import Joint, coupling_rows, joint, multiplied, with_directions
 from ..algorithms.program import LocalProgram, Program, once_per_kind, with_objectives
 from ..errors import ModelError, UnsolvableError
 from ..model.canonical import ConeData
@@ -153,7 +153,7 @@ def check_joint_minimizer(
     if noisy and sums and not any(MomentsTerm in agent.queries for agent in agents):
         # With secure aggregation, agents add noise to all entries of the sum.
         slope[:] = np.sin(1.0 + np.arange(n))
-    cone, bounded = with_directions(whole.data, program), np.zeros(n, dtype=bool)
+    cone, bounded = _directions_of_all(whole.data, program), np.zeros(n, dtype=bool)
     held = once_per_kind(program.agents, _bounded)
     for local, columns in zip(held, whole.places, strict=True):
         bounded[columns] |= local
@@ -173,6 +173,22 @@ def check_joint_minimizer(
             "quadratically. Add bounds to the variables, such as "
             f"cp.norm(x) <= 10{_or_steps(program)}."
         )
+
+
+def _directions_of_all(data: ConeData, program: Program) -> ConeData:
+    """Return the joint program with private constraints added, to compute recession directions.
+
+    Data multiply variables of some constraints. If all other constraints keep these variables at 0
+    along every direction, the products vanish there, and the directions do not depend on data.
+    """
+    cone, columns = with_directions(data, program), multiplied(program)
+    if columns is None or not columns.size:
+        return cone
+    generic = np.zeros(data.n)
+    generic[columns] = np.sin(1.0 + np.arange(columns.size))
+    if not bounded_for_slopes(cone, np.zeros(0, dtype=np.intp), generic):
+        return cone
+    return with_directions(data, program, fixed=True)
 
 
 def _starts_are_optimal(program: Program, whole: Joint) -> bool:

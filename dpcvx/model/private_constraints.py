@@ -194,6 +194,10 @@ class PrivateConstraint:
         chosen = (rows[:, None] * D + np.arange(D)).ravel()
         return self.slopes[chosen], self.offsets[rows].toarray().ravel()
 
+    def multiplied(self) -> Index:
+        """Return the indices of columns of the cone program that private data multiply."""
+        return np.flatnonzero(np.diff(sp.csc_array(self.slopes).indptr))
+
     def entries(self, rows: Index) -> Index:
         """Return the indices of the entries of the data that occur in some rows."""
         D = self.offsets.shape[1]
@@ -505,12 +509,13 @@ class Tightened:
             b[self.constraint.parts[number].rows] -= self.constraint.margin(number) * margin
         return self._assembled(A, b)
 
-    def directions(self) -> ConeData | None:
+    def directions(self, fixed: bool = False) -> ConeData | None:
         """Return a cone program with the recession directions that all released data share.
 
         The result is None if private data multiply variables: the directions then depend on data.
+        With `fixed`, these variables are 0 along all directions, so their factors do not matter.
         """
-        if self.constraint.slopes.nnz:
+        if self.constraint.slopes.nnz and not fixed:
             return None
         A, b = self.constraint.at(np.zeros(self.constraint.offsets.shape[1]))
         return self._assembled(A, b)

@@ -403,3 +403,23 @@ def test_margins_are_the_same_in_units_far_apart(unit):
     assert plan.agents[0].publication.kind == "shaped data"
     margins = [kept.margins[0] for kept in plan.program.kept]
     assert margins == pytest.approx([0.831, 0.993], abs=0.01)
+
+
+def level(bounds):
+    """The largest level t that an uncertain return covers, for weights within bounds or without."""
+    w, t = cp.Variable(3, name="w", nonneg=True), cp.Variable(name="t")
+    mu = dp.Private([0.05, 0.08, 0.11], name="mu", adjacency=dp.Within(0.005))
+    limits = [t <= mu @ w - 0.1 * cp.norm(w), *([cp.sum(w) == 1] if bounds else [])]
+    return dp.Problem([dp.Agent(cp.Maximize(t), limits, name="fund")])
+
+
+def test_a_level_over_private_factors_of_bounded_variables_has_an_optimum():
+    """Along every direction without end the weights stay, so no product with data moves."""
+    problem = level(bounds=True)
+    plan = problem.plan(violation_probability=0.1, **BUDGET)
+    runs = [plan.run(seed=seed) for seed in range(10)]
+    assert all(run.status.solved for run in runs)
+    broken = [dp.not_private.violation(problem, run.solution) > 1e-7 for run in runs]
+    assert sum(broken) <= 4  # of 10, at most 0.1 each: 5 or more have a probability of 0.2 %
+    with pytest.raises(dp.DpcvxError, match="no optimum for some values of the noise"):
+        level(bounds=False).plan(violation_probability=0.1, **BUDGET)
