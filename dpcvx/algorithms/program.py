@@ -6,8 +6,8 @@ printed, pickled and sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
@@ -16,11 +16,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..errors import ModelError, UnsolvableError
+from ..errors import ModelError, PrivacyError, UnsolvableError
 from ..guard import understood
 from ..model.agent import Agent, Model, not_dcp, require_real
 from ..model.canonical import ConeData, Structures, cone_data, public_copy
 from ..model.collapse import normal_form, parts_of
+from ..model.corners import CornerConstraint, corner_constraint
 from ..model.coupling import Coupling, coupling_of
 from ..model.declaration import Declaration
 from ..model.layout import Layout, gather
@@ -109,7 +110,7 @@ class LocalProgram:
     clip: float | None
     asserted: Asserted | None
     set_description: str
-    limits: tuple[PrivateConstraint, ...] = ()
+    limits: tuple[PrivateConstraint | CornerConstraint, ...] = ()
     kernel: str = ""
     as_written: bool = False  # whether the server solves the user's model, with released data
     # Then: weights of the sums through which alone the model depends on the data, a row per sum;
@@ -194,6 +195,14 @@ class LocalProgram:
 
 
 @dataclass(frozen=True, eq=False)
+class Corner:
+    """A constraint of one agent that holds at the unsafe corner of a box around the data."""
+
+    agent: int  # position of the agent
+    constraint: CornerConstraint
+
+
+@dataclass(frozen=True, eq=False)
 class Program:
     """The whole problem as plain arrays: all agents, their shared variables, and the coupling.
 
@@ -224,11 +233,19 @@ class Program:
     written: tuple[bytes | None, ...] = ()
     noise: SlopeNoise | None = None
     model: WrittenModel | None = None  # the user's model, if the server solves it as written
+    corners: tuple[Corner, ...] = ()  # constraints of this model that hold at unsafe corners
+    # By position of an agent with such constraints: largest noise in each entry of its data.
+    reaches: Mapping[int, Array] = field(default_factory=dict)
+
+    @property
+    def guarded(self) -> bool:
+        """Return whether constraints with private data have margins for the true data."""
+        return bool(self.kept or self.corners)
 
     @property
     def limited(self) -> bool:
         """Return whether constraints contain private data, so the true data may violate them."""
-        return bool(self.kept) or (self.model is not None and self.model.limited)
+        return self.guarded or (self.model is not None and self.model.limited)
 
     def decide(self, released: Sequence[Array], scenarios: int, solver: SolverChoice) -> Decision:
         """Return the solution of the user's model for the data that agents have released.
@@ -248,8 +265,14 @@ class Program:
             for limit in self.kept
         ]
         drawn = model.scenarios(released, scenarios)
-        decision = model.decide(model.restored(released), margins, drawn, solver)
+        boxes = {k: model.agents[k].box(released[k], self.reaches.get(k)) for k in self._cornered}
+        decision = model.decide(model.restored(released), margins, drawn, solver, boxes)
         return replace(decision, scenarios=scenarios, solver=solver)
+
+    @property
+    def _cornered(self) -> list[int]:
+        """Positions of the agents whose constraints hold at corners."""
+        return sorted({corner.agent for corner in self.corners})
 
     @property
     def kernel(self) -> str:
@@ -305,16 +328,8 @@ def compile_problem(
     coupling = coupling_of(problem.equalities, problem.slacks)
     starts = {v.id: np.asarray(x) for v, x in problem.start.items()}
     models = [Model(*pair, slot, starts) for pair in problem.named.items()]
-    whole = None
     if as_written is not None:
-        penalty = None if as_written.margins else as_written.penalty
         _require_kept(problem, as_written)
-        whole = written_model(
-            problem,
-            with_limits=not as_written.margins,
-            penalty=penalty,
-            rules=as_written.rules,
-        )
     templates: dict[Hashable, LocalProgram] = {}
     sets: dict[Hashable, tuple[ConeData, Blocks]] = {}
     agents: list[LocalProgram] = []
@@ -334,7 +349,18 @@ def compile_problem(
         else:
             local = _like(templates[key], model, coupling)
         agents.append(local)
-    if whole is not None:
+    corners = tuple(
+        Corner(k, limit)
+        for k, local in enumerate(agents)
+        for limit in local.limits
+        if isinstance(limit, CornerConstraint)
+    )
+    whole = None
+    if as_written is not None:
+        guarded = {corner.constraint.number for corner in corners} if as_written.margins else None
+        whole = written_model(
+            problem, guarded=guarded, penalty=as_written.penalty, rules=as_written.rules
+        )
         whole = replace(whole, agents=tuple(map(_by_moments, whole.agents)))
         sums = [weighted_sums(agent) for agent in whole.agents]
         pairs = zip(agents, sums, strict=True)
@@ -349,9 +375,12 @@ def compile_problem(
         Tightened(limit, k, local.layout.places(limit.layout))
         for k, local in enumerate(agents)
         for limit in local.limits
+        if isinstance(limit, PrivateConstraint)
     )
     written = tuple(model.written for model in models)
-    return Program(tuple(agents), size, held, coupling, limits, written, model=whole)
+    return Program(
+        tuple(agents), size, held, coupling, limits, written, model=whole, corners=corners
+    )
 
 
 def _by_moments(agent: WrittenAgent) -> WrittenAgent:
@@ -499,7 +528,7 @@ def compile_agent(
         asserted=agent.sensitivity,
         set_description=str(projector),
         limits=tuple(
-            _private_constraint(c, agent, k, name)
+            _private_constraint(c, agent, k, name, as_written)
             for k, c in agent.limits
             if as_written is None or as_written.margins
         ),
@@ -569,12 +598,6 @@ def _require_kept(problem: Declaration, as_written: AsWritten) -> None:
             "out, and write a slack variable in the model, with its penalty. dpcvx would add the "
             "penalty to the objective, and the sum is no geometric or quasiconvex program."
         )
-    if rules == "dgp" and as_written.margins:
-        raise ModelError(
-            "violation_probability= adds margins to constraints, which a geometric program cannot "
-            "have. Write constraints='released', which keeps them for the released data, or take "
-            "logarithms of variables and data, and write the model as a convex one."
-        )
 
 
 def _require_real(agent: Agent, name: str) -> None:
@@ -613,10 +636,40 @@ def _relaxed_set(
 
 
 def _private_constraint(
-    constraint: cp.Constraint, agent: Agent, position: int, name: str
+    constraint: cp.Constraint, agent: Agent, position: int, name: str, as_written: AsWritten | None
+) -> PrivateConstraint | CornerConstraint:
+    """Return a constraint with private data in compiled form, or what its unsafe corner needs.
+
+    Constraints of geometric programs have corners only. So do constraints of a model that is solved
+    as it is written, if no margins of cone programs are known for them.
+    """
+    what = f"Constraint {position} of agent '{name}'"
+    if as_written is None:
+        return _with_margins(constraint, agent, what, name)
+    if as_written.rules != "dgp":
+        try:
+            return _with_margins(constraint, agent, what, name)
+        except PrivacyError:
+            corner = corner_constraint(constraint, agent.specs(name), position, name)
+            if corner is None:
+                raise
+            return corner
+    corner = corner_constraint(constraint, agent.specs(name), position, name)
+    if corner is None:
+        raise PrivacyError(
+            f"{what} of a geometric program has private data in an atom that cvxpy does not know "
+            "to rise or fall with them. Write it by sums, products, quotients and powers, such as "
+            "posynomial <= monomial. Or write constraints='released', which keeps it for the "
+            "released data."
+        )
+    return corner
+
+
+def _with_margins(
+    constraint: cp.Constraint, agent: Agent, what: str, name: str
 ) -> PrivateConstraint:
     """Return a constraint with private data in compiled form, with integrality relaxed."""
-    what, twins = f"Constraint {position} of agent '{name}'", _relaxed(constraint.variables())
+    twins = _relaxed(constraint.variables())
     if not twins:
         return private_constraint(constraint, agent.private, what, name)
     numbers = {twins[id(v)].id: v.id for v in constraint.variables() if id(v) in twins}

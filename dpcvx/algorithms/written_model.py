@@ -12,8 +12,9 @@ from __future__ import annotations
 import functools
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import cvxpy as cp
@@ -27,6 +28,7 @@ from ..guard import understood
 from ..model.adjacency import Within
 from ..model.agent import Agent, private_in
 from ..model.canonical import ConeData, public_copy, require_solver
+from ..model.corners import at_corner
 from ..model.declaration import Declaration, affine
 from ..model.layout import Layout, picked, projected
 from ..model.matrices import as_array, real_entries
@@ -60,6 +62,8 @@ _PROGRAMS: Mapping[Rules, str] = {"dgp": "geometric", "dqcp": "quasiconvex"}
 # Tolerances of bisection for the optimal value of a quasiconvex program.
 _DISTANCES = (1e-6, 1e-5, 1e-4)
 
+# Boxes around the data of agents, by position: lower and upper corners in the objects' shapes.
+Boxes = Mapping[int, tuple[list[Array], list[Array]]]
 # Options of a solver by their names, as cvxpy takes them.
 Options = Sequence[tuple[str, Any]]
 # Number of rows of constraints from which on HiGHS solves linear programs.
@@ -136,6 +140,24 @@ class WrittenAgent:
         ends = np.cumsum([spec.size for spec in self.specs])
         return np.split(flat, ends)[: len(self.specs)]
 
+    def box(self, released: Array, reach: Array | None) -> tuple[list[Array], list[Array]]:
+        """Return the lower and upper corner of the box that contains the data, in their shapes.
+
+        Parameters
+        ----------
+        released : ndarray
+            Released data, one object after the other, without a projection.
+        reach : ndarray or None
+            Largest noise in each entry; None for data without noise.
+        """
+        corners = []
+        for side in (-1.0, 1.0):
+            moved = released if reach is None else released + side * reach
+            parts = zip(self.specs, self.split(moved), strict=True)
+            clipped = [(spec, np.clip(part, *spec.interval)) for spec, part in parts]
+            corners.append([spec.shaped(part) for spec, part in clipped])
+        return corners[0], corners[1]
+
     def places(self, flat: Array) -> dict[int, Any]:
         """Return the constant that replaces each parameter, by the parameter's Python id.
 
@@ -204,6 +226,8 @@ class WrittenModel:
     laws: tuple[Callable[[Array, float], Array] | None, ...] = ()
     rules: Rules = "dcp"
     maximized: bool = False  # whether the total cost is maximized; never for DCP
+    # Whether constraints with private data hold for the true data, at corners of boxes.
+    guarded: bool = False
 
     @property
     def limited(self) -> bool:
@@ -211,7 +235,12 @@ class WrittenModel:
 
         The true data may then violate them.
         """
-        return any(what for agent in self.agents for what in agent.called)
+        return not self.guarded and any(what for agent in self.agents for what in agent.called)
+
+    @property
+    def firm(self) -> bool:
+        """Return whether constraints hold for the true data and allow no slack."""
+        return self.guarded and self.penalty is None
 
     @property
     def bends(self) -> bool:
@@ -305,6 +334,7 @@ class WrittenModel:
         tight: Sequence[Tight] = (),
         scenarios: Sequence[Sequence[Array]] = (),
         solver: SolverChoice = SolverChoice(),
+        boxes: Boxes = MappingProxyType({}),
     ) -> Decision:
         """Return the solution of the problem for public data.
 
@@ -319,17 +349,19 @@ class WrittenModel:
         scenarios : sequence of sequence of ndarray
             Further data sets to average the cost over.
         solver : SolverChoice
+        boxes : mapping of int to (list of ndarray, list of ndarray)
+            By position of an agent, boxes around its data at whose corners its constraints hold.
         """
-        first = self._decided(data, tight, scenarios, solver)
+        first = self._decided(data, tight, scenarios, solver, boxes)
         if first.vectors is None and scenarios:
-            first = self._decided(data, tight, (), solver)
+            first = self._decided(data, tight, (), solver, boxes)
         if first.vectors is not None:
             return self._told(first, data)
         if first.outcome is Outcome.UNBOUNDED:
             return self._told(first, data)
-        for repair in (self._nearest, self._proxies):
+        for repair in (self._proxies,) if boxes else (self._nearest, self._proxies):
             other = repair(data)
-            again = None if other is None else self._decided(other[0], tight, (), solver)
+            again = None if other is None else self._decided(other[0], tight, (), solver, boxes)
             if other is not None and again is not None and again.vectors is not None:
                 return self._told(replace(again, repair=other[1]), other[0])
         return self._told(first, data)
@@ -344,14 +376,18 @@ class WrittenModel:
         tight: Sequence[Tight],
         scenarios: Sequence[Sequence[Array]],
         solver: SolverChoice,
+        boxes: Boxes,
     ) -> Decision:
         cost = self._cost([data, *scenarios])
         constraints: list[cp.Constraint] = []
         slacks: dict[str, cp.Variable] = {}
-        for agent, values in zip(self.agents, data, strict=True):
+        for k, (agent, values) in enumerate(zip(self.agents, data, strict=True)):
             places = agent.places(values)
             for constraint, what in zip(agent.constraints, agent.called, strict=True):
-                copy = constraint.tree_copy(dict(places))
+                if what and k in boxes:
+                    copy = at_corner(constraint, agent.data, *boxes[k])
+                else:
+                    copy = constraint.tree_copy(dict(places))
                 if what and self.penalty is not None and isinstance(copy, (Equality, Inequality)):
                     left, right = copy.args
                     slack = slacks[what] = cp.Variable(copy.shape)
@@ -584,7 +620,7 @@ class WrittenModel:
 def written_model(
     problem: Declaration,
     *,
-    with_limits: bool,
+    guarded: Collection[int] | None,
     penalty: float | None,
     rules: Rules = "dcp",
     positive: bool = False,
@@ -596,8 +632,9 @@ def written_model(
     Parameters
     ----------
     problem : Declaration
-    with_limits : bool
-        Whether the copy contains the constraints with private data.
+    guarded : collection of int or None
+        The cvxpy ids of the constraints with private data that the copy contains, to hold at
+        corners of boxes. None if it contains all of them, for released data.
     penalty : float or None
         Cost per unit of slack in a constraint with private data; None allows no slack.
     rules : {"dcp", "dgp", "dqcp"}
@@ -615,7 +652,7 @@ def written_model(
     agents = tuple(
         understood(
             lambda name=name, agent=agent: _written(
-                name, agent, _cost_by(rules, agent), places, with_limits, positive
+                name, agent, _cost_by(rules, agent), places, guarded, positive
             ),
             name,
         )
@@ -626,7 +663,9 @@ def written_model(
     tied = [constraint for constraint in problem.coupling if affine(constraint)]
     ids = tuple(constraint.id for constraint in (*tied, *conic))
     domain = _domain([agent.cost for agent in agents])
-    model = WrittenModel(agents, coupling, ids, variables, domain, penalty)
+    model = WrittenModel(
+        agents, coupling, ids, variables, domain, penalty, guarded=guarded is not None
+    )
     return model if rules == "dcp" else _by_rules(model, problem, places, rules)
 
 
@@ -794,7 +833,7 @@ def other_rules(problem: Declaration) -> str:
     tried: list[tuple[Rules, bool]] = [("dgp", False), ("dqcp", False), ("dgp", True)]
     for rules, positive in tried:
         try:
-            written_model(problem, with_limits=True, penalty=None, rules=rules, positive=positive)
+            written_model(problem, guarded=None, penalty=None, rules=rules, positive=positive)
         except ModelError:
             continue
         fix = f"Write problem.plan(dp.OneShot({ARGUMENTS[rules]}=True), epsilon=1.0, delta=1e-6)"
@@ -826,7 +865,7 @@ def _written(
     agent: Agent,
     objective: cp.Expression,
     variables: Mapping[int, cp.Variable],
-    with_limits: bool,
+    guarded: Collection[int] | None,
     positive: bool,
 ) -> WrittenAgent:
     data = tuple(_stand_in(private, positive) for private in agent.private)
@@ -835,7 +874,7 @@ def _written(
     chosen = [
         (k, c, bool(private_in(c)))
         for k, c in enumerate(agent.constraints)
-        if with_limits or not private_in(c)
+        if guarded is None or c.id in guarded or not private_in(c)
     ]
     specs = tuple(agent.specs(name)[private] for private in agent.private)
     cost = _put(objective, places)

@@ -27,8 +27,6 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
-from cvxpy.atoms.affine.add_expr import AddExpression
-from cvxpy.atoms.affine.unary_operators import NegExpression
 from cvxpy.constraints.nonpos import Inequality
 from cvxpy.constraints.zero import Equality, Zero
 from numpy.typing import NDArray
@@ -38,6 +36,7 @@ from ..guard import understood
 from .agent import Agent, private_in
 from .canonical import affine_map, public_copy
 from .declaration import Declaration
+from .layout import summands
 from .private import Private
 
 Array = NDArray[np.float64]
@@ -288,7 +287,7 @@ def _of_difference(row: cp.Constraint, first: cp.Variable, second: cp.Variable) 
     if not isinstance(row, (Equality, Zero, Inequality)):
         return False
     ids = {first.id, second.id}
-    terms = [e for k, side in enumerate(row.args) for e in _terms(side, k > 0)]
+    terms = [e for k, side in enumerate(row.args) for e in summands(side, negated=k > 0)]
     total: Any = sum(e for e in terms if _over(e, ids))
     if {v.id for v in total.variables()} != ids or private_in(total) or not total.is_affine():
         return False
@@ -391,7 +390,7 @@ def _bounds_of(
     side : {1.0, -1.0}
     """
     left, right = row.args
-    terms = [*_terms(left, False), *_terms(right, True)]
+    terms = [*summands(left), *summands(right, negated=True)]
     with_it: Any = [e for e in terms if _over(e, {variable.id})]
     others: Any = [e for e in terms if not _over(e, {variable.id})]
     total: Any = sum(with_it)
@@ -408,15 +407,6 @@ def _bounds_of(
     if not (factors == 1.0).all():
         rest = cp.multiply(1.0 / factors, rest)
     return entries, rest
-
-
-def _terms(tree: Any, negated: bool) -> list[Any]:
-    """Return the summands of an expression, or of its negative."""
-    if isinstance(tree, AddExpression):
-        return [term for argument in tree.args for term in _terms(argument, negated)]
-    if isinstance(tree, NegExpression):
-        return _terms(tree.args[0], not negated)
-    return [-tree if negated else tree]
 
 
 def _bounds(variable: cp.Variable, expression: cp.Expression) -> list[cp.Constraint]:

@@ -15,9 +15,12 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.atoms.affine.add_expr import AddExpression
+from cvxpy.atoms.affine.binary_operators import DivExpression
 from cvxpy.atoms.affine.index import index, special_index
 from cvxpy.atoms.affine.reshape import reshape
 from cvxpy.atoms.affine.transpose import transpose
+from cvxpy.atoms.affine.unary_operators import NegExpression
 from numpy.typing import NDArray
 
 from .matrices import as_array, real_entries
@@ -183,3 +186,39 @@ def gather(layout: Layout, values: Mapping[int, NDArray[np.float64]]) -> NDArray
     """Collect an agent's vector from whole variables' values, given by cvxpy id."""
     parts = [real_entries(values[p.variable])[p.entries] for p in layout.pieces]
     return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def summands(tree: Any, negated: bool = False) -> list[Any]:
+    """Return the summands of an expression, or of its negative.
+
+    Parameters
+    ----------
+    tree : cvxpy expression
+    negated : bool
+        Whether to return those of the negative.
+    """
+    if isinstance(tree, AddExpression):
+        return [term for argument in tree.args for term in summands(argument, negated)]
+    if isinstance(tree, NegExpression):
+        return summands(tree.args[0], not negated)
+    return [-tree if negated else tree]
+
+
+def indexed(tree: Any) -> Any:
+    """Return the expression that an indexing such as ``d[1:]`` picks entries from; else `tree`.
+
+    Parameters
+    ----------
+    tree : cvxpy expression
+    """
+    return tree.args[0] if isinstance(tree, (index, special_index)) else tree
+
+
+def is_quotient(tree: Any) -> bool:
+    """Return whether an expression is a quotient.
+
+    Parameters
+    ----------
+    tree : cvxpy expression
+    """
+    return isinstance(tree, DivExpression)

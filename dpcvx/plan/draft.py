@@ -330,11 +330,15 @@ def _released_once(draft: Draft, request: CompleteRequest) -> Draft:
     program, agents = draft.program, released(draft.agents, request.agents)
     if program.model is not None:
         program = replace(program, model=with_releases(program.model, agents))
+    violation, share = request.violation_probability, limits.share_of_margins(program)
     if program.kept:
-        assert request.violation_probability is not None
+        assert violation is not None
         program = limits.with_margins(
-            program, agents, request.violation_probability, request.slack_penalty, request.shares
+            program, agents, violation * share, request.slack_penalty, request.shares
         )
+    if program.corners:
+        assert violation is not None
+        program = limits.with_boxes(program, agents, violation * (1 - share))
     program = replace(program, noise=request.slope_noise)
     return replace(draft, program=program, agents=agents)
 
@@ -353,7 +357,7 @@ def _guaranteed(draft: Draft) -> tuple[Draft, Guarantee]:
     guarantee = make_guarantee(
         agents, releases=draft.releases, once=draft.once, groups=problem.group_names
     )
-    if draft.program.kept and request.violation_probability is not None:
+    if draft.program.guarded and request.violation_probability is not None:
         # Constraints never fail with truncated noise, whatever violation_probability= allows.
         violation = 0.0 if request.truncates else request.violation_probability
         promise = limits.promise(violation, request.slack_penalty)

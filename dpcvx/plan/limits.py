@@ -12,6 +12,10 @@ exceeded far more often. The row is then kept for all noise in a set that contai
 with a given probability. The total probability is divided over all rows, in shares that may depend
 on anything public. Rows that depend on one noise vector share one set.
 
+A constraint without such margins, of a geometric program or with functions of the data, holds at
+the unsafe corner of a box around the data; see `dpcvx.model.corners`. Its part of the
+probability is divided over the entries and sides of the box that are used.
+
 Truncated noise certainly lies in a box. Margins are then the largest moves of a row by noise in the
 box, and no probability is divided. For cones with coefficients, the ball around the box is used.
 """
@@ -19,7 +23,7 @@ box, and no probability is divided. For cones with coefficients, the ball around
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,7 +33,7 @@ from numpy.typing import NDArray
 
 from .._arguments import Kind, check_argument, choice, finite, one_of, optional, positive_finite
 from .._words import number, together
-from ..algorithms.program import Program
+from ..algorithms.program import Corner, Program
 from ..errors import ModelError, PrivacyError
 from ..model.agent import private_in
 from ..model.declaration import Declaration
@@ -241,10 +245,69 @@ def with_margins(
     return replace(program, kept=tightened(program.kept, spreads, violation, price, shares))
 
 
-def spreads_of(program: Program, agents: Agents) -> dict[int, Spread]:
-    """Return the noise in the released data of constraints, by the agent's index."""
+def share_of_margins(program: Program) -> float:
+    """Return the share of the violation probability that margins of cone programs get.
+
+    The rest is for boxes around the data. All parts of constraints, and all used sides of entries,
+    count alike.
+    """
+    parts = sum(len(limited.constraint.parts) for limited in program.kept)
+    sides = sum(len(each) for used in _sides(program).values() for each in used)
+    return parts / (parts + sides) if parts else 0.0
+
+
+def with_boxes(program: Program, agents: Agents, violation: float) -> Program:
+    """Return the program with boxes around the data of constraints that hold at corners.
+
+    The boxes contain the data, except with probability `violation`.
+
+    Parameters
+    ----------
+    program : Program
+    agents : tuple of AgentPlan
+        Agents with their publications.
+    violation : float
+        Probability that an entry of the data exceeds a used side of its box; 0 if all noise is
+        truncated.
+    """
+    used = _sides(program)
+    count = sum(len(each) for sides in used.values() for each in sides)
+    reaches: dict[int, Array] = {}
+    for k, spread in spreads_of(program, agents, used).items():
+        entries = np.union1d(*used[k])
+        reach, quantiles = np.zeros(spread.matrix.shape[0]), dict[bytes, float]()
+        for entry in entries.tolist():
+            row = np.sort(np.abs(spread.matrix[[entry]].data))
+            key = row.tobytes()
+            if key not in quantiles:
+                free = sum_quantile(spread.norm, row, violation / count) if spread.norm else 0.0
+                quantiles[key] = (free + spread.rounding * float(row.sum())) * (1 + 1e-9)
+            reach[entry] = quantiles[key]
+        reaches[k] = reach
+    return replace(program, reaches=reaches)
+
+
+def _sides(program: Program) -> dict[int, tuple[Index, Index]]:
+    """Return the entries of each agent's data whose upper and whose lower side corners use."""
+    used: dict[int, tuple[Index, Index]] = {}
+    none = np.zeros(0, dtype=np.intp)
+    for corner in program.corners:
+        above, below = used.get(corner.agent, (none, none))
+        limit = corner.constraint
+        used[corner.agent] = np.union1d(above, limit.above), np.union1d(below, limit.below)
+    return used
+
+
+def spreads_of(
+    program: Program, agents: Agents, holders: Iterable[int] | None = None
+) -> dict[int, Spread]:
+    """Return the noise in the released data of constraints, by the agent's index.
+
+    `holders` are these indices; if omitted, those of the constraints with margins of cone programs.
+    """
     spreads = {}
-    for k in dict.fromkeys(limit.agent for limit in program.kept):
+    given = [limit.agent for limit in program.kept] if holders is None else holders
+    for k in dict.fromkeys(given):
         noise, released = agents[k].noise, agents[k].publication
         assert noise is not None and isinstance(released, Publication)
         spreads[k] = spread_of(released, noise)
@@ -255,7 +318,21 @@ def margin_rows(program: Program) -> list[str]:
     """Return texts on the margins of all constraints, for a plan's banner."""
     rows = [_margins_in_words(limit) for limit in program.kept[:_LISTED]]
     more = len(program.kept) - len(rows)
-    return [*rows, f"... and {more} more"] if more else rows
+    boxes = [_box_in_words(program, corner) for corner in program.corners[:_LISTED]]
+    beyond = len(program.corners) - len(boxes)
+    ends = [f"... and {count} more" for count in (more, beyond)]
+    return [*rows, *ends[: more > 0], *boxes, *ends[1:][: beyond > 0]]
+
+
+def _box_in_words(program: Program, corner: Corner) -> str:
+    reach = program.reaches.get(corner.agent)
+    limit = corner.constraint
+    used = np.union1d(limit.above, limit.below)
+    if reach is None or not used.size:
+        return f"{limit.what}: holds for the data"
+    low, high = f"{reach[used].min():.3g}", f"{reach[used].max():.3g}"
+    sizes = low if low == high else f"{low} to {high}"
+    return f"{limit.what}: holds for all data within {sizes} of the released data"
 
 
 def _margins_in_words(limit: Tightened) -> str:

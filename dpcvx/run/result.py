@@ -503,7 +503,9 @@ def _value(value: Array, width: int) -> str:
 
 def _ended(result: Result) -> str:
     """Return a run's status in words; a sentence on margins if these may have caused it."""
-    firm = any(limit.firm for limit in result.raw.program.kept)
+    program = result.raw.program
+    firm = any(limit.firm for limit in program.kept)
+    firm = firm or (program.model is not None and program.model.firm and bool(program.reaches))
     if result.status is not Status.INFEASIBLE or not firm:
         return result.status.value
     return (

@@ -13,13 +13,13 @@ from dataclasses import replace
 import cvxpy as cp
 import numpy as np
 
-from ..algorithms.program import LocalProgram, Program
+from ..algorithms.program import Corner, LocalProgram, Program
 from ..algorithms.written_model import all_maximized, constant, joined
 from ..errors import ModelError
 from ..guard import discreet
 from ..model.adjacency import Rows
 from ..model.agent import Agent
-from ..model.canonical import ConeData
+from ..model.canonical import ConeData, public_copy
 from ..model.collapse import parts_of
 from ..model.declaration import Declaration
 from ..model.defined import with_defined
@@ -208,7 +208,8 @@ def breaks(
     data : mapping, optional
         Data, as for `Plan.run`.
     """
-    values = _values(_decided(problem, solution), data)
+    problem = _decided(problem, solution)
+    values = _values(problem, data)
     for limit in solution.program.kept:
         constraint, d = limit.constraint, np.concatenate(values[limit.agent])
         paid = missed.get(constraint.what, np.zeros(len(constraint.parts)))
@@ -219,7 +220,27 @@ def breaks(
         answer = solve_pinned(exact, np.arange(x.size), x)
         if answer.x is None or answer.extra[loosened.missable].max() > _BROKEN:
             return True
-    return False
+    return any(
+        _beyond(problem, solution, corner, missed, values[corner.agent])
+        for corner in solution.program.corners
+    )
+
+
+def _beyond(
+    problem: Declaration,
+    solution: Solution,
+    corner: Corner,
+    missed: Mapping[str, np.ndarray],
+    values: Sequence[np.ndarray],
+) -> bool:
+    """Return whether a constraint that holds at a corner is violated beyond its paid slack."""
+    agent, name = problem.agents[corner.agent], problem.names[corner.agent]
+    limit = corner.constraint
+    constraint = agent.constraints[limit.position]
+    point = {id(v): cp.Constant(solution.of(name, v)) for v in constraint.variables()}
+    places = constants_of(agent.specs(name), values) | point
+    excess = public_copy(constraint.tree_copy(places), constraint.parameters()).violation()
+    return bool(np.max(np.ravel(excess) - missed.get(limit.what, 0.0)) > _BROKEN)
 
 
 @discreet
