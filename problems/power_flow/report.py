@@ -336,7 +336,8 @@ def _table(study: PowerFlow, objective: float, zones: Sequence[ZoneImbalance]) -
         f"  {'zone':<12}{'buses':>6}{heads}{'worst bus':>22}",
     ]
     for zone in zones:
-        worst = f"{zone.worst_bus} ({_shown(zone.worst, 3)} {'MVA' if both else 'MW'})"
+        size = _shown(zone.worst, 3)
+        worst = "none" if size == "0" else f"{zone.worst_bus} ({size} {'MVA' if both else 'MW'})"
         power = f"{_shown(zone.active):>14}"
         power += f"{_shown(zone.reactive):>15}" if both else ""
         lines.append(f"  {zone.name:<12}{zone.buses:>6}{power}{worst:>22}")

@@ -179,3 +179,10 @@ def test_reports_of_runs_say_what_the_relaxation_is():
     outcome = assess(study, study.problem.solve(epsilon=1.0, delta=1e-6, seed=0))
     assert str(outcome).splitlines()[-2:] == [str(outcome.relaxation), outcome.ac[0].short]
     assert outcome.relaxation.short == "relaxation: not an AC power flow"
+
+
+def test_zones_without_imbalance_have_no_worst_bus():
+    study = power_flow(5, model="dc", private="bids")
+    result = study.problem.plan(epsilon=10.0, delta=1e-6).run(seed=1)
+    text = str(assess(study, result))
+    assert text.count(" none") == 3 and "(0 MW)" not in text
