@@ -489,7 +489,7 @@ def _why(error: BaseException) -> str:
 
 @contextmanager
 def _noticed(socket: ClientConnection, tell: Callable[[str], None]) -> Iterator[threading.Event]:
-    """Report if the coordinator disconnects while a request is answered or a person prompted."""
+    """Report if the coordinator disconnects while this side answers, or prompts a person."""
     busy, done = threading.Event(), threading.Event()
 
     def watch() -> None:

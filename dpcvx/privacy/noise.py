@@ -284,7 +284,7 @@ def staircase_rows(
 
 
 def _floored(value: Array, error: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """Return floors of nonnegative numbers, and which are certain despite errors up to `error`."""
+    """Return floors of nonnegative numbers, and flags: no error up to `error` changes them."""
     below = np.floor(value)
     beyond = value - below
     return below, (beyond > error) & (beyond < 1.0 - error)

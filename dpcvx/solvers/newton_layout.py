@@ -453,7 +453,7 @@ class Rules(NamedTuple):
 
     @property
     def growing(self) -> tuple[float, float, float, float, float, float]:
-        """The penalties of the second stage and limits of the repeated first stage, for kernels."""
+        """Arrays for kernels: penalties of the second stage, limits of the repeated first stage."""
         return self.first, self.growth, self.last, self.settled, self.near, float(self.end)
 
 
