@@ -32,7 +32,8 @@ def _many_records(count: int) -> dp.Plan:
     return problem.plan(dp.FederatedGradient(), rounds=_ROUNDS, **BUDGET)
 
 
-def _equal_agents(count: int) -> dp.Plan:
+def equal_agents(count: int) -> dp.Plan:
+    """The plan of so many agents with 10 records of 5 features each."""
     return clients(count, 10, 5).plan(dp.FederatedGradient(), rounds=_ROUNDS, **BUDGET)
 
 
@@ -48,7 +49,7 @@ def _buses(count: int) -> dp.Plan:
 # What is made, in which sizes: quick, and the largest.
 _SIZES: dict[str, tuple[Callable[[int], dp.Plan], int, int]] = {
     "records of 20 features": (_many_records, 10**5, 10**7),
-    "equal agents": (_equal_agents, 1_000, 100_000),
+    "equal agents": (equal_agents, 1_000, 100_000),
     "agents that differ in a public matrix": (_unlike_agents, 50, 10_000),
     "buses": (_buses, 118, 10_000),
 }
@@ -63,7 +64,7 @@ def scale(effort: Effort) -> list[Row]:
         # A process of its own, so that its highest mark is that of this problem.
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
             try:
-                planning, each, ends, peak = fresh.submit(_measured, make, count).result()
+                planning, each, ends, peak = fresh.submit(measured, make, count).result()
             except Missing as missing:
                 rows.append(Row(f"scale, {what}", "", size, None, None, "s", str(missing)))
                 continue
@@ -76,7 +77,7 @@ def scale(effort: Effort) -> list[Row]:
     return rows
 
 
-def _measured(make: Callable[[int], dp.Plan], count: int) -> tuple[float, float, float, float]:
+def measured(make: Callable[[int], dp.Plan], count: int) -> tuple[float, float, float, float]:
     """Seconds of the plan, of a round, and of start and end of a run; bytes at the highest mark."""
     started = time.process_time()
     plan = make(count)
