@@ -96,7 +96,8 @@ def gaps(name, epsilon, seeds=SEEDS):
     found = []
     for seed in range(seeds):
         result = plan.run(seed=seed)
-        values = {v.id: result.solution[v] for v in case.problem.variables()}
+        held = [v for v in case.problem.variables() if v in result.solution]
+        values = {v.id: result.solution[v] for v in held}  # others follow from the decision
         found.append(judged.gap(values) if result.status.solved else np.inf)
     return found, judged
 

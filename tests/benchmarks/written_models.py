@@ -679,3 +679,54 @@ def ridge_by_norms() -> Case:
     X, w = private(rng().normal(size=(25, 3)), 0.05, "X", 0), cp.Variable(3, name="w")
     y = private(rng(1).normal(size=25) + 1, 0.05, "y", 0)
     return alone(cp.Minimize(cp.norm(X @ w - y) + 0.5 * cp.norm(w)))
+
+
+# Variables that only bound a function of the data, as textbooks write them.
+
+
+@model
+def unit_commitment() -> Case:
+    load = private([80.0, 100, 140, 180, 150, 90], 1, "load", 120, nonneg=True)
+    on, p = cp.Variable((3, 6), boolean=True, name="on"), cp.Variable((3, 6), nonneg=True, name="p")
+    shed = cp.Variable(6, nonneg=True, name="shed")
+    least, most = np.outer([20, 30, 10.0], np.ones(6)), np.outer([100, 90, 60.0], np.ones(6))
+    limits = [p <= cp.multiply(most, on), p >= cp.multiply(least, on)]
+    limits += [cp.abs(p[:, 1:] - p[:, :-1]) <= 60, cp.sum(p, axis=0) + shed >= load]
+    cost = cp.sum(np.array([10.0, 14, 25]) @ p) + cp.sum(np.array([200.0, 150, 50]) @ on)
+    return alone(cp.Minimize(cost + 100 * cp.sum(shed)), limits, follow=[shed])
+
+
+@model
+def machine_with_slacks() -> Case:
+    y = np.sign(rng().normal(size=20))
+    X = private(np.outer(y, [0.8, 0.4]) + rng(1).normal(size=(20, 2)), 0.05, "X", 0)
+    w, b = cp.Variable(2, name="w"), cp.Variable(name="b")
+    slack = cp.Variable(20, nonneg=True, name="slack")
+    cost = cp.Minimize(0.5 * cp.sum_squares(w) + cp.sum(slack))
+    return alone(cost, [cp.multiply(y, X @ w + b) >= 1 - slack], follow=[slack])
+
+
+@model
+def robust_level() -> Case:
+    mu = private(rng(1).normal(0.08, 0.04, 6), 0.005, "mu", 0.08)
+    F = np.linalg.cholesky(0.02 * np.eye(6) + 0.01)
+    w, t = cp.Variable(6, nonneg=True, name="w"), cp.Variable(name="t")
+    return alone(cp.Maximize(t), [cp.sum(w) == 1, mu @ w - cp.norm(F.T @ w) / 2 >= t], follow=[t])
+
+
+@model
+def backlogs() -> Case:
+    d = private(rng().uniform(20, 60, 8), 1, "demand", 40)
+    q = cp.Variable(8, nonneg=True, name="q")
+    stock, late = (cp.Variable(8, nonneg=True, name=name) for name in ("stock", "late"))
+    limits = [stock[0] - late[0] == 10 + q[0] - d[0]]
+    limits += [stock[t] - late[t] == stock[t - 1] - late[t - 1] + q[t] - d[t] for t in range(1, 8)]
+    cost = 2 * cp.sum(q) + cp.sum(stock) + 6 * cp.sum(late)
+    return alone(cp.Minimize(cost), [*limits, q <= 70], follow=[stock, late])
+
+
+@model
+def congested_links() -> Case:
+    c = private(rng(3).uniform(4, 8, 5), 0.1, "capacity", 6, bounds=(3.5, 10))
+    x = cp.Variable(5, nonneg=True, name="x")
+    return alone(cp.Minimize(cp.sum(cp.inv_pos(c - x))), [cp.sum(x) == 12, x <= 3.2])
