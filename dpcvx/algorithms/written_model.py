@@ -951,8 +951,9 @@ def _put(tree: Any, places: Mapping[int, Any]) -> Any:
     if options:
         raise ModelError(
             f"Private '{options[0]}' is an option of an atom, such as the threshold M of "
-            "cp.huber(x, M). Write the data as an argument, such as M ** 2 * cp.huber(x / M) with "
-            "a public M. cvxpy does not replace options of atoms by released data."
+            "cp.huber(x, M). Make the option public. Or write the threshold as a factor: with a "
+            "new variable s, the least cp.square(s) + 2 * M * cp.abs(x - s) is cp.huber(x, M). "
+            "cvxpy does not replace options of atoms by released data."
         )
     return copy
 
