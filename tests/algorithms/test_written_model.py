@@ -447,10 +447,10 @@ def test_what_no_rule_or_solver_takes_is_refused_before_a_release(walls, method,
         box(**walls)[0].plan(method, **FOR_RELEASED, **BUDGET)
 
 
-def test_margins_and_penalties_are_refused_in_geometric_programs():
+def test_geometric_programs_take_margins_and_no_penalties():
     problem, _ = box()
-    with pytest.raises(dp.ModelError, match="violation_probability= adds margins"):
-        problem.plan(GEOMETRIC, violation_probability=0.1, **BUDGET)
+    plan = problem.plan(GEOMETRIC, violation_probability=0.1, **BUDGET)
+    assert plan.program.corners and plan.run(seed=0).status.solved
     with pytest.raises(dp.ModelError, match="slack_penalty= cannot be used"):
         problem.plan(GEOMETRIC, slack_penalty=2.0, **FOR_RELEASED, **BUDGET)
 
