@@ -58,13 +58,7 @@ IMPORTERS = {
     # On stand-in data, and on made-up data.
     "dpcvx.testing.not_private": {"", "tuning.judge", "testing.promises"},
     "dpcvx.testing.worst_neighbor": {"testing.check"},
-    "dpcvx.privacy.noise": {
-        "privacy",
-        "run.gate",
-        "run.public_oracle",  # `Unrounded`, numbers with more digits
-        "sensitivity.release_once",  # the same; what draws noise has rows of its own below
-        "testing.check",
-    },
+    "dpcvx.privacy.noise": {"privacy", "run.gate", "testing.check"},
     "dpcvx.privacy.noise.normal_rows": {"privacy.mechanism", "privacy.linear_term"},
     "dpcvx.privacy.noise.laplace_rows": {"privacy.mechanism", "privacy.linear_term"},
     "dpcvx.privacy.noise.staircase_rows": {"privacy.mechanism"},

@@ -14,11 +14,10 @@ from ..model.normal_form import Evaluator
 from ..model.quadratic import data_curvature
 from ..model.record_curvature import RecordCurvature
 from ..privacy.accounts import Account
-from ..privacy.noise import Unrounded
 from ..sensitivity.queries.query import Facts, Objective, Query, finite_clipped
 from ..sensitivity.release_once import Publication, Statistic
 from ..sensitivity.stored_vectors import LinearCombination, StoredVectors
-from .gate import Charge, PrivacyGate, Release, entry_for, read
+from .gate import Charge, PrivacyGate, Release, Unrounded, entry_for, read
 from .oracle import AgentOracle, Surrogate
 
 Array = NDArray[np.float64]
@@ -121,8 +120,8 @@ def _statistic(
 
     def compute() -> Array | Unrounded:
         if isinstance(publication, Publication):
-            exact = publication.exact(data)
-            return Unrounded(exact.values[np.newaxis], exact.errors[np.newaxis])
+            values, errors = publication.exact(data)
+            return Unrounded(values[np.newaxis], errors[np.newaxis])
         return publication.statistic(data)[np.newaxis]
 
     return compute

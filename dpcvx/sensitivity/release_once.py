@@ -32,7 +32,6 @@ from ..model.matrices import (
 )
 from ..model.normal_form import LARGEST
 from ..model.spec import PrivateSpec
-from ..privacy.noise import Unrounded
 from .certificate import Sensitivity
 from .estimates import Estimate
 from .norms import ball_norm
@@ -175,17 +174,17 @@ class Publication:
 
     def statistic(self, data: Sequence[Array]) -> Array:
         """Return the statistic of the agent's data, before noise is added."""
-        return self.exact(data).values
+        return self.exact(data)[0]
 
-    def exact(self, data: Sequence[Array]) -> Unrounded:
-        """Return the statistic of the agent's data without rounding, for the release.
+    def exact(self, data: Sequence[Array]) -> tuple[Array, Array]:
+        """Return the statistic of the agent's data, rounded, and its rounding errors.
 
-        Rounding could move neighboring statistics farther apart than the sensitivity: a float of
-        1e10 sensitivities has no digits below 1e-6 sensitivities.
+        A release adds both. Rounding alone could move neighboring statistics farther apart than the
+        sensitivity: a float of 1e10 sensitivities has no digits below 1e-6 sensitivities.
         """
         x = np.concatenate(list(data))
         # The l1 norm of all errors of two neighbors is at most 2 * _ROUNDING sensitivities.
-        return Unrounded(*exact_sums(self.encode, x, _ROUNDING * self.sensitivity / self.size))
+        return exact_sums(self.encode, x, _ROUNDING * self.sensitivity / self.size)
 
     def restore(self, released: Array) -> list[Array]:
         """Return surrogate data from the released statistic: one flat array per private object.

@@ -844,7 +844,7 @@ def test_large_data_do_not_move_what_is_released_farther_than_is_charged(name, m
             continue
         tried += 1
         pair = [publication.exact(d) for d in (data, [*data[:index], other, *data[index + 1 :]])]
-        first, second = (on_grid(exact.values, grid, exact.errors) for exact in pair)
+        first, second = (on_grid(values, grid, errors) for values, errors in pair)
         steps = np.linalg.norm((first - second).astype(float), mechanism.norm)
         assert grid.width * steps <= grid.sensitivity
     assert tried
