@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,7 +40,10 @@ from .policy import model_plan, read_policy, require_model
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command, and return its exit code: 0 for success, 1 for an error, 130 if interrupted.
+    """Run a command, and return its exit code.
+
+    The code is 0 for success, 1 for an error, and 128 plus the signal's number if a signal stopped
+    the command: 130 for Ctrl+C, 143 for SIGTERM, 129 for SIGHUP.
 
     Parameters
     ----------
@@ -48,9 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # the locale may be unable to encode some names
             stream.reconfigure(errors="backslashreplace")
-    asked = _parser().parse_args(arguments)
+    asked, stopped = _parser().parse_args(arguments), [int(signal.SIGINT)]
     try:
-        asked.do(asked)
+        with _signals_stop(stopped):
+            asked.do(asked)
     except RefusedError as error:
         sys.stderr.write(f"{error.code}: {error}\n")
         return 1
@@ -62,8 +68,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         sys.stderr.write("stopped; run the same command again to resume\n")
-        return 130
+        return 128 + stopped[-1]
     return 0
+
+
+@contextmanager
+def _signals_stop(stopped: list[int]) -> Iterator[None]:
+    """Let SIGTERM and SIGHUP stop a command as Ctrl+C does, and append their numbers to a list.
+
+    Service managers send SIGTERM, and a terminal that closes sends SIGHUP. A signal that the caller
+    ignores, as under nohup, stays ignored. Other threads cannot set handlers, so nothing changes
+    there.
+    """
+
+    def stop(number: int, frame: object) -> None:
+        stopped.append(number)
+        raise KeyboardInterrupt
+
+    numbers = [getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")]
+    main_thread = threading.current_thread() is threading.main_thread()
+    earlier = {n: signal.getsignal(n) for n in numbers if n is not None and main_thread}
+    earlier = {n: handler for n, handler in earlier.items() if handler == signal.SIG_DFL}
+    for number in earlier:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
 
 
 def _parser() -> argparse.ArgumentParser:

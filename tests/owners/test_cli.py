@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -57,6 +58,33 @@ def test_the_command_without_its_packages_says_what_to_install(module, package, 
     assert done.returncode == 1 and not done.stdout
     (said,) = done.stderr.splitlines()
     assert f"need the package {package}" in said and "pip install 'dpcvx[owners]'" in said
+
+
+@pytest.fixture
+def handled():
+    """Signals as in a terminal; in the background and under nohup, some are ignored."""
+    usual = {signal.SIGINT: signal.default_int_handler}
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {n: signal.signal(n, usual.get(n, signal.SIG_DFL)) for n in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_signals_stop_a_command_with_a_sentence(name, code, handled, monkeypatch, capsys):
+    number = getattr(signal, name)
+    before = signal.getsignal(number)
+    monkeypatch.setattr(cli, "_fingerprint", lambda asked: os.kill(os.getpid(), number))
+    assert main(["keys", "fingerprint", "coordinator.crt"]) == code
+    assert capsys.readouterr().err == "stopped; run the same command again to resume\n"
+    assert signal.getsignal(number) == before
+
+
+def test_a_signal_that_the_caller_ignores_stays_ignored(handled, monkeypatch):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    monkeypatch.setattr(cli, "_fingerprint", lambda asked: os.kill(os.getpid(), signal.SIGHUP))
+    assert main(["keys", "fingerprint", "coordinator.crt"]) == 0
 
 
 def test_names_without_their_packages_say_what_to_install():
