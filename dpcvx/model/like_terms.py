@@ -208,7 +208,7 @@ def _with_scores(form: NormalForm) -> NormalForm:
         rules = [(form.atoms[j].rule, form.atoms[j].data) for j, _, _ in places]
         bent = any(rule.product is None and not rule.of_squares(data) for rule, data in rules)
         added = _without_scores(form.root, sums[key]) is not None
-        if bent and len({j for j, _, _ in places}) + added > 1:
+        if bent and len(places) + added > 1:
             shared |= {(j, k): (key, factor) for j, k, factor in places}
     if not shared:
         return form
@@ -262,21 +262,20 @@ def _without_scores(u: Combination, scores: Combination) -> tuple[Combination, M
 
 
 def _scores_of(form: NormalForm, u: Combination) -> tuple[Combination, float] | None:
-    """Return scores ``X @ w + F x`` that a combination reads, and their factor, 1 or -1; or None.
+    """Return scores ``X @ w + F x`` that a combination reads, and their factor; or None.
 
-    The combination may also hold data and constants.
+    The combination may also hold data and constants. Quantile losses read scores times 0.9 and
+    times -0.1, for example.
     """
     ((j, M),) = u.terms
     if form.atoms[j].rule.product != "matrix" or not form.reach(form.atoms[j])[1]:
         return None
-    if isinstance(M, Identity) or is_identity(M):
-        factor = 1.0
-    elif is_identity(-csr(M)):
-        factor = -1.0
-    else:
+    factor = 1.0 if isinstance(M, Identity) else float(csr(M).diagonal().max(initial=0.0))
+    factor = factor or float(csr(M).diagonal().min(initial=0.0))
+    if not factor or not (isinstance(M, Identity) or is_identity(csr(M) / factor)):
         return None
     size, F = u.h.size, csr(u.F)
-    scores = Combination(u.shape, F if factor == 1 else -F, (), zeros(size), ((j, Identity(size)),))
+    scores = Combination(u.shape, F / factor, (), zeros(size), ((j, Identity(size)),))
     return scores, factor
 
 

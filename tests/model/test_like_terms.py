@@ -54,7 +54,16 @@ def opposite(rng):
     return cp.sum(loss) / ROWS, [cp.norm(w) <= 2, b**2 <= 1]
 
 
-WRITTEN = [poisson, survival, softmax, opposite]
+def quantile(rng):
+    """One atom reads the scores twice, with other factors than 1 and -1."""
+    w, b = cp.Variable(COLUMNS, name="w"), cp.Variable(name="b")
+    errors = labels(rng.normal(size=ROWS).clip(-1, 1)) - records(rng) @ w - b
+    loss = cp.sum(cp.maximum(0.9 * errors, -0.1 * errors))
+    return loss / ROWS, [cp.norm(w) <= 2, b**2 <= 1]
+
+
+SMOOTH = [poisson, survival, softmax, opposite]
+WRITTEN = [*SMOOTH, quantile]
 
 
 def problem_of(written, **options):
@@ -98,11 +107,25 @@ def test_clip_limits_all_that_a_record_contributes_through_shared_scores(written
     assert checked.passed
 
 
-@pytest.mark.parametrize("written", WRITTEN)
+@pytest.mark.parametrize("written", SMOOTH)
 def test_plans_learn_the_scale_of_shared_scores(written):
     problem = problem_of(written)
     plan = problem.plan(epsilon=8.0, delta=1e-6, scale=dp.LearnScale())
     assert plan.algorithm.scale is not None
+
+
+def test_a_quantile_loss_has_one_sensitivity_in_every_spelling():
+    def bound(loss):
+        rng = np.random.default_rng(3)
+        w, b = cp.Variable(COLUMNS, name="w"), cp.Variable(name="b")
+        errors = labels(np.zeros(ROWS)) - records(rng) @ w - b
+        agent = dp.Agent(cp.Minimize(cp.sum(loss(errors))), [cp.norm(w) <= 2, b**2 <= 1])
+        plan = dp.Problem([agent]).plan(epsilon=2.0, delta=1e-6)
+        return plan.agents[0].sensitivity.bound(2).value
+
+    at_most = bound(lambda r: cp.maximum(0.9 * r, -0.1 * r))
+    assert at_most == pytest.approx(bound(lambda r: 0.9 * cp.pos(r) + 0.1 * cp.neg(r)), rel=1e-6)
+    assert at_most == pytest.approx(bound(lambda r: 0.5 * cp.abs(r) + 0.4 * r), rel=1e-6)
 
 
 def test_squares_with_a_linear_term_stay_quadratic():
