@@ -350,7 +350,7 @@ class WrittenModel:
             Further data sets to average the cost over.
         solver : SolverChoice
         boxes : mapping of int to (list of ndarray, list of ndarray)
-            By position of an agent, boxes around its data at whose corners its constraints hold.
+            Boxes by position of the agent. Its constraints hold at corners of its box.
         """
         first = self._decided(data, tight, scenarios, solver, boxes)
         if first.vectors is None and scenarios:

@@ -19,7 +19,6 @@ from .._words import together
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless, require_one_import, understood
 from .atoms import spellings
-from .atoms.spellings import copyable
 from .layout import Layout, layout_of
 from .private import Private, specs_of, without_data
 from .spec import Asserted, PrivateSpec, unnamed
@@ -110,9 +109,11 @@ class Agent:
                 f"The objective of agent '{label}' is a {type(self.objective).__name__}; write "
                 "cp.Minimize(...) or cp.Maximize(...)."
             )
-        constraints = tuple(map(copyable, _constraints(self.constraints, "", label)))
+        constraints = tuple(map(spellings.copyable, _constraints(self.constraints, "", label)))
         _check_private(constraints, label)
-        recourse = tuple(map(copyable, _constraints(self.recourse, "in recourse= ", label)))
+        recourse = tuple(
+            map(spellings.copyable, _constraints(self.recourse, "in recourse= ", label))
+        )
         _check_own(recourse, label)
         for tree in recourse:
             require_real(tree, f"recourse= of agent '{label}'")
@@ -121,7 +122,7 @@ class Agent:
             require_listed(tree, f"agent '{label}'")
             understood(lambda tree=tree: _check_pairs(tree, label), label)
         _check_indicator(self.objective, label)
-        object.__setattr__(self, "objective", copyable(self.objective))
+        object.__setattr__(self, "objective", spellings.copyable(self.objective))
         layout = understood(lambda: layout_of([self.objective, *constraints]), label)
         if not layout.pieces:
             raise ModelError(

@@ -22,7 +22,7 @@ from ..errors import ModelError, PrivacyError
 from ..guard import frameless
 from .adjacency import Rows
 from .agent import Agent, is_complex, require_listed, require_public
-from .atoms.spellings import copyable
+from .atoms import spellings
 from .layout import layout_of
 from .private import Private
 from .sealed import complex_array, real_array
@@ -299,7 +299,7 @@ class Declaration:
                         "of it, that no agent has in its objective or constraints. Use the same "
                         "Python object there; a term such as 0 * cp.sum(x) will do."
                     )
-        return tuple(map(copyable, coupling))
+        return tuple(map(spellings.copyable, coupling))
 
     def _add_slacks(self) -> None:
         """Turn coupling inequalities into equalities with slack variables, held by one agent."""

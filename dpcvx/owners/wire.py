@@ -5,7 +5,7 @@ A frame is a header of 48 bytes, a tree and arrays, one after the other:
 ======  =====  ==========================================================================
 offset  bytes  content
 ======  =====  ==========================================================================
-0       4      ``dpxC``: the format and its version
+0       4      ``dpxD``: the format and its version
 4       4      length of the tree, unsigned, little-endian
 8       8      length of all arrays together, unsigned, little-endian
 16      32     BLAKE2b digest of the sixteen bytes before it, the tree and the arrays
@@ -52,7 +52,7 @@ from ..solvers.conic import Outcome
 from .messages import refused
 from .records import KINDS, RECORDS, RULES
 
-MAGIC = b"dpxC"
+MAGIC = b"dpxD"
 _HEADER = struct.Struct("<4sIQ32s")
 # Smallest number of bytes of a frame.
 HEADER = _HEADER.size

@@ -91,13 +91,13 @@ class Judged:
 
 def gaps(name, epsilon, seeds=SEEDS):
     case = MODELS[name]()
-    judged = Judged(case)
+    judged, following = Judged(case), {v.id for v in case.follow}
     plan = case.problem.plan(epsilon=epsilon, delta=DELTA, **case.given)
     found = []
     for seed in range(seeds):
         result = plan.run(seed=seed)
-        held = [v for v in case.problem.variables() if v in result.solution]
-        values = {v.id: result.solution[v] for v in held}  # others follow from the decision
+        decided = [v for v in case.problem.variables() if v.id not in following]
+        values = {v.id: result.solution[v] for v in decided}
         found.append(judged.gap(values) if result.status.solved else np.inf)
     return found, judged
 

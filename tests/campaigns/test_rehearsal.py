@@ -10,6 +10,7 @@ def test_the_page_has_the_parts_that_the_campaign_runs():
         "A study": 2,
         "A fault": 2,
         "A renewal": 1,
+        "A revocation": 2,
         "An early end": 3,
         "A page for the auditor": 1,
     }

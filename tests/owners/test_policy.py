@@ -185,7 +185,7 @@ def test_vectors_are_columns_or_rows(place, tmp_path, shape, given):
         (lambda t: t + DATA.replace('."load"', ""), r'no table. Write a line \[data\."NAME"\]'),
         (
             lambda t: t + DATA + "norm = 3\n",
-            "norm = 3 is unknown: .* Write norm = 'entry'",
+            "norm = 3 is unknown. Write norm = 'entry'",
         ),
         (lambda t: t + DATA + 'nonneg = "yes"\n', "nonneg = 'yes' must be true or false"),
         (

@@ -267,6 +267,7 @@ FORMATS = {
     b"dpxA": "b6bf6e5b8c447729234224c0da63e44a",
     b"dpxB": "b4f761b7042bd87f385cec96b254e534",
     b"dpxC": "e863a7fc5485d109fd22764139706686",
+    b"dpxD": "a5ee98ce35e40c06e5436a2b960a96f4",
 }
 UNIONS = (typing.Union, type(int | str))
 

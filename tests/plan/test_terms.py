@@ -58,7 +58,7 @@ def test_pure_laplace_has_delta_zero():
         ({"mechanism": "uniform", "epsilon": 1.0, "delta": 0}, "mechanism='uniform' is unknown"),
         (
             {"mechanism": dp.Gaussian(noise_multiplier=3.0), "epsilon": 1.0, "delta": 1e-6},
-            r"level of its own, at which the plan costs epsilon \S+, more than epsilon=1\.",
+            r"has a fixed level: with it, the plan costs epsilon \S+, more than epsilon=1\.",
         ),
         ({"mechanism": dp.Laplace(), "delta": 1e-6}, "no privacy budget"),
     ],

@@ -495,7 +495,7 @@ def test_a_ledger_is_refused_while_a_run_of_the_same_process_has_it(path):
 
 def watch(monkeypatch, touch):
     """Have ``touch(count)`` called whenever the data of so many agents are computed with."""
-    honest, statistic = PrivateOracle._evaluated, Publication.statistic
+    honest, exact = PrivateOracle._evaluated, Publication.exact
 
     def watched_answer(self, *arguments):
         if self._facts.form.private:
@@ -504,10 +504,10 @@ def watch(monkeypatch, touch):
 
     def watched_statistic(self, data):
         touch(1)
-        return statistic(self, data)
+        return exact(self, data)
 
     monkeypatch.setattr(PrivateOracle, "_evaluated", watched_answer)
-    monkeypatch.setattr(Publication, "statistic", watched_statistic)
+    monkeypatch.setattr(Publication, "exact", watched_statistic)
 
 
 @plans

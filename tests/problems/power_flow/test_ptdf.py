@@ -145,8 +145,8 @@ def test_private_loads_are_balanced_as_released():
     ("options", "error", "message"),
     [
         ({"form": "flows"}, dp.ModelError, "form='flows' is not known"),
-        ({"form": "ptdf", "model": "soc"}, dp.ModelError, "form= is of model='dc'"),
-        ({"monitored": [1], "model": "soc"}, dp.ModelError, "monitored= is of model='dc'"),
+        ({"form": "ptdf", "model": "soc"}, dp.ModelError, "form= applies to model='dc'"),
+        ({"monitored": [1], "model": "soc"}, dp.ModelError, "monitored= applies to model='dc'"),
         ({"form": "ptdf", "balance": "covered"}, dp.ModelError, "write form='angles'"),
         ({"monitored": [99]}, CaseError, "monitored= has 99, and pglib_opf_case14_ieee has no"),
         ({"monitored": "some"}, CaseError, "monitored='some' is not known"),

@@ -133,7 +133,7 @@ def test_a_network_without_a_branch_is_the_one_that_has_it_switched_off():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"contingencies": [14]}, CaseError, "row 14 of branches, whose outage parts"),
+        ({"contingencies": [14]}, CaseError, "row 14 of branches, whose outage splits"),
         ({"contingencies": "all", "model": "distflow"}, dp.ModelError, "Write model='soc' or"),
         (
             {"contingencies": [3], "private": "capacities", "objective": "cost"},
