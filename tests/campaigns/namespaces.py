@@ -460,7 +460,7 @@ class Fault:
 
 _LOST = r"the coordinator left: (no sign of life came for 20 s|no route|the connection broke)"
 _LEFT = "^north left"
-_NOT_HERE = "agent 'north' did not connect within"
+_NOT_HERE = "agent 'north' did not come within"
 FAULTS = (
     Fault("nobody listens at the port", alone(port=8444), "away.*: nobody listens there", ""),
     Fault("no machine has the address", alone(to="10.0.0.99"), "away.*: no route to host", ""),
