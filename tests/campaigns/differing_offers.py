@@ -172,7 +172,8 @@ class Coordinator:
             self._sessions[k].close()
             self._sessions[k] = self._new(k)
         owners = range(len(self._sessions))
-        keys = [self._say(k, part.offers[k], Agreed).key for k in owners]
+        agreed = [self._say(k, part.offers[k], Agreed) for k in owners]
+        keys = [said.key for said in agreed]
         for k in owners:
             names = [name for name, _ in part.offers[k].parts]
             told = tuple(key for key in keys if key.agent in names)
@@ -180,14 +181,14 @@ class Coordinator:
                 told = tuple(replace(key, document=keys[k].document) for key in told)
             self._say(k, Partners(part.offers[k].run, told), Agreed)
         for t, x in part.calls:
-            words = [self._words(k, part.offers[k], t, x) for k in owners]
+            words = [self._words(k, part.offers[k], t, x, agreed[k].place) for k in owners]
             self.sums.append(int(combine(words).view(np.int64)[0] >> _SHIFT))
             self.signs.append(math.copysign(1.0, x))
         for k in part.ended:
             self._say(k, End(part.offers[k].run, "completed", part.calls[-1][0]), object)
 
-    def _words(self, k, offer, t, x):
-        """The masked value of an owner in a round."""
+    def _words(self, k, offer, t, x, reached):
+        """The masked value of an owner in a round; its last one again if it was not restarted."""
         names, algorithm = tuple(name for name, _ in offer.parts), offer.algorithm
         moments = getattr(algorithm, "sums", "") == "moments"
         term = moment_sum(self._plan.program).terms[k] if moments else None
@@ -196,7 +197,8 @@ class Coordinator:
         asked = MomentsQuestion(term, sums) if moments else Question(
             np.array([x]), np.arange(1), 1, sums
         )  # fmt: skip
-        self._say(k, Call(offer.run, t, 0, asked), AgentReply)
+        if reached < (t, 1):
+            self._say(k, Call(offer.run, t, 0, asked), AgentReply)
         return self._say(k, Call(offer.run, t, 1, Delivery(sums, ())), AgentReply).message.words
 
     def close(self):

@@ -3,8 +3,17 @@
 import numpy as np
 import pytest
 
+from dpcvx.owners.offers import offers_of
 from dpcvx.privacy.split_noise import SplitNoise
-from tests.campaigns.differing_offers import LIES, REPEATS, campaign, judged
+from tests.campaigns.differing_offers import (
+    LIES,
+    REPEATS,
+    Part,
+    campaign,
+    judged,
+    measured,
+    plan_of,
+)
 
 # Lies in which every owner is asked for what it accepts: the sums hide as much as ledgers state.
 HARMLESS = {"ended_for_one"}
@@ -22,6 +31,14 @@ def test_no_lie_of_a_coordinator_costs_more_than_ledgers_state():
         assert ("refused by" in outcome) == (name not in HARMLESS | {"relabeled"}), outcome
         assert ("held" in outcome) == (name in LATE | HARMLESS | {"relabeled"}), outcome
     assert found.counts["honest: held"] == 3
+
+
+def test_owners_of_whom_some_are_started_again_repeat_a_sum(tmp_path):
+    plan = plan_of("summed", 3, rounds=2)
+    offers = offers_of(plan, "run")
+    parts = [Part(offers, [(1, 1.0)]), Part(offers, [(1, 1.0), (2, -1.0)], again=(1,))]
+    (first, again, second), _, releases, code = measured(plan, parts, None, tmp_path / "run", 1)
+    assert first == again != second and releases == 2 and not code
 
 
 @pytest.mark.parametrize("seed", range(5))
