@@ -553,7 +553,10 @@ def _options(given: object) -> tuple[tuple[str, bool | int | float | str], ...]:
 
 def _are_options(given: object) -> bool:
     items = pairs(given)
-    if items is None and not (isinstance(given, tuple) and all(len(i) == 2 for i in given)):
+    if items is None and not (
+        isinstance(given, tuple)
+        and all(isinstance(item, tuple) and len(item) == 2 for item in given)
+    ):
         return False
     chosen = given if items is None else items
     return all(

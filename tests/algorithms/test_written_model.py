@@ -464,6 +464,8 @@ def test_arguments_of_cvxpys_solve_name_the_method_that_takes_them():
         dp.OneShot(solver="SCS", as_written=False)
     with pytest.raises(dp.ModelError, match="a dict of the solver's options"):
         dp.OneShot(solver_options={"max_iter": [1]})
+    with pytest.raises(dp.ModelError, match="a dict of the solver's options"):
+        dp.OneShot(solver_options=("max_iter", 1.0))
 
 
 def test_options_reach_the_solver_and_the_fingerprint():
