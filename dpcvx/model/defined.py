@@ -358,7 +358,8 @@ def _bound(
         least = _by_entry(pairs, variable.size)
         if least is None:
             return None
-    least = cp.reshape(least, variable.shape, order="F")
+    if least.shape != variable.shape:
+        least = cp.reshape(least, variable.shape, order="F")
     signs = variable.is_nonneg(), variable.is_nonpos()
     if signs[0] if side > 0 else signs[1]:
         least = cp.pos(least)
@@ -369,10 +370,12 @@ def _bound(
 
 def _by_entry(pairs: Sequence[tuple[Index, Any]], size: int) -> cp.Expression | None:
     """Return the largest bound of each of `size` entries; None if an entry has no bound."""
-    entries, bounds = np.concatenate([e for e, _ in pairs]), cp.hstack([b for _, b in pairs])
+    entries = np.concatenate([e for e, _ in pairs])
+    bounds = cp.hstack([cp.vec(b, order="F") for _, b in pairs])
     if set(entries.tolist()) != set(range(size)) or size > _ENTRIES:
         return None
-    return cp.hstack([cp.max(bounds[np.flatnonzero(entries == j)]) for j in range(size)])
+    largest = [cp.max(bounds[np.flatnonzero(entries == j)]) for j in range(size)]
+    return largest[0] if size == 1 else cp.hstack(largest)
 
 
 def _bounds_of(
@@ -398,7 +401,11 @@ def _bounds_of(
         return None
     plain = cp.Variable(variable.shape)
     total = public_copy(total, total.parameters()).tree_copy({id(variable): plain})
-    matrix, offset = affine_map(total + np.zeros(row.shape), [plain])
+    if total.shape != row.shape and total.size > 1:
+        return None
+    matrix, offset = affine_map(total, [plain])
+    if total.size < row.size:  # one entry bounds all rows
+        matrix, offset = matrix[[0] * row.size], np.repeat(offset, row.size)
     count = np.diff(matrix.indptr)
     if not (count == 1).all() or not (side * matrix.data < 0).all():
         return None
