@@ -66,7 +66,10 @@ def require_well_formed(local: LocalProgram) -> None:
     if local.coupling is not None:
         _matrix(local.coupling, (local.coupling.shape[0], form.n), "coupling")
     for limit in local.limits:
-        _limit(limit, local)
+        if isinstance(limit, PrivateConstraint):
+            _limit(limit, local)
+        else:
+            _require(False, "a constraint with private data")
     if local.sums is not None:
         _require(local.as_written and local.sums.shape[0] > 0, "sums of data")
         _matrix(local.sums, (local.sums.shape[0], form.data_size), "sums of data")

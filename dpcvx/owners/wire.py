@@ -48,6 +48,7 @@ from ..errors import DpcvxError, RefusedError
 from ..model.atoms import Rule, rule_named
 from ..model.layout import Layout
 from ..model.matrices import is_blank
+from ..model.private_constraints import PrivateConstraint
 from ..solvers.conic import Outcome
 from .messages import refused
 from .records import KINDS, RECORDS, RULES
@@ -166,7 +167,9 @@ def portable(local: LocalProgram) -> LocalProgram:
     def moved(layout: Layout) -> Layout:
         return Layout(tuple(replace(p, variable=places[p.variable]) for p in layout.pieces))
 
-    limits = tuple(replace(limit, layout=moved(limit.layout)) for limit in local.limits)
+    # Plans with constraints at corners have agents in one place, so these never cross.
+    crossing = (limit for limit in local.limits if isinstance(limit, PrivateConstraint))
+    limits = tuple(replace(limit, layout=moved(limit.layout)) for limit in crossing)
     return replace(local, layout=moved(local.layout), limits=limits)
 
 

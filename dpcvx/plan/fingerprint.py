@@ -26,6 +26,7 @@ from ..algorithms.base import Algorithm
 from ..algorithms.program import LocalProgram, Program
 from ..model.adjacency import Adjacency, Within
 from ..model.declaration import Declaration
+from ..model.private_constraints import PrivateConstraint
 from ..model.structure import Opaque, digest_of
 from ..solvers.newton import require_kernel
 from .agent_plan import AgentPlan, Agents
@@ -129,7 +130,12 @@ def named(digest: str, kernel: str) -> str:
 def _compiled(local: LocalProgram) -> bytes:
     """Return the digest of compiled arrays, for objectives that have no digest themselves."""
     sets = [local.constraints, *([] if local.rest is None else [local.rest])]
-    limits = [(c.data, c.offsets, c.slopes) for c in local.limits]
+    limits = [
+        (c.data, c.offsets, c.slopes)
+        if isinstance(c, PrivateConstraint)
+        else (c.position, c.above, c.below)
+        for c in local.limits
+    ]
     return digest_of((local.form.digest(), sets, limits))
 
 

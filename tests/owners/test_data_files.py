@@ -106,7 +106,7 @@ def test_a_header_of_another_kind_is_named(tmp_path, header, said):
 
 def test_accents_of_both_encodings_are_one_name(tmp_path):
     path = tmp_path / "d.csv"
-    path.write_text("a\u0308,b\n1,2\n3,4\n")  # as macOS writes it
+    path.write_text("a\u0308,b\n1,2\n3,4\n", encoding="utf-8")  # as macOS writes it
     assert read_csv(path, 2, ["b", "\u00e4"]).tolist() == [[2, 1], [4, 3]]
 
 
@@ -120,7 +120,7 @@ def test_fields_of_an_array_come_by_their_names(tmp_path):
 
 def test_one_person_has_one_identifier(tmp_path):
     path = tmp_path / "p.csv"
-    path.write_text("a\u0308\n\u00e4 \n \u00e4\r\nb\u2028c\n")
+    path.write_text("a\u0308\n\u00e4 \n \u00e4\r\nb\u2028c\n", encoding="utf-8")
     assert read_people(path) == ["\u00e4", "\u00e4", "\u00e4", "b\u2028c"]
     path.write_text("a\n\nb")
     assert read_people(path) == ["a", "", "b"]
