@@ -135,11 +135,11 @@ def recorded_steps(case: int, zones: int | None, rounds: int, keep: int) -> list
     order: list[int] = []
     original = Projector.__call__
 
-    def spy(self: Projector, v: Array, D: Array) -> Any:
+    def spy(self: Projector, v: Array, D: Array, weight: float = 0.0) -> Any:
         if id(self) not in asked:
             order.append(id(self))
         asked.setdefault(id(self), []).append((v.copy(), D.copy()))
-        return original(self, v, D)
+        return original(self, v, D, weight)
 
     with mock.patch.object(Projector, "__call__", spy):
         serial_run(plan, seed=1)
