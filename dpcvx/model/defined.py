@@ -331,12 +331,12 @@ def _pays(agent: Agent, variable: cp.Variable, side: float) -> bool:
     if not kinds <= {"nonneg", "nonpos"} or not agent.objective.is_dcp():
         return False
     free: Any = cp.Variable(variable.shape)
-    place = cp.exp(free) - 1.0
+    argument = cp.exp(free) - 1.0
     if kinds:  # the sign of side * variable
         positive = (side > 0) == bool(variable.attributes["nonneg"])
-        place = cp.exp(free) if positive else -cp.sqrt(free)
+        argument = cp.exp(free) if positive else -cp.sqrt(free)
     objective: Any = agent.objective
-    return bool(objective.tree_copy({id(variable): side * place}).is_dcp())
+    return bool(objective.tree_copy({id(variable): side * argument}).is_dcp())
 
 
 def _bound(
@@ -364,8 +364,8 @@ def _bound(
     if signs[0] if side > 0 else signs[1]:
         least = cp.pos(least)
     bound = least if side > 0 else -least
-    known = bound.is_nonneg() or not signs[0], bound.is_nonpos() or not signs[1]
-    return bound if all(known) else None
+    keeps_signs = bound.is_nonneg() or not signs[0], bound.is_nonpos() or not signs[1]
+    return bound if all(keeps_signs) else None
 
 
 def _by_entry(pairs: Sequence[tuple[Index, Any]], size: int) -> cp.Expression | None:

@@ -768,7 +768,8 @@ def _elliptic(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
     key = certificate.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise ModelError(
-            "'ca.crt' has no key that dpcvx keys authority makes. Make an authority by that."
+            "'ca.crt' has another kind of key than the authority of a study. Make an authority by: "
+            "dpcvx keys authority FOLDER."
         )
     return key
 

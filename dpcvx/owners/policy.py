@@ -178,7 +178,7 @@ def read_policy(path: str | Path) -> Policy:
         raise ModelError(f"The policy {file_words(error, file, 'read')}") from None
     except UnicodeDecodeError:
         raise ModelError(
-            f"The policy '{file.name}' is not text in UTF-8. Save it as that."
+            f"The policy '{file.name}' is not text in UTF-8. Save it as UTF-8."
         ) from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ModelError(
@@ -338,12 +338,12 @@ class _File:
         written = self._text(said, key, where)
         if not written.isprintable():
             raise self._wrong(f"{where}{key}", "has a character that no path has. Write it anew")
-        path = self._folder / written
-        if _SHELL.match(written) and not path.exists():
+        path, shell = self._folder / written, _SHELL.match(written)
+        if shell and not path.exists():
             raise self._wrong(
                 f"{where}{key}",
-                f"begins with '{_SHELL.match(written)[0]}', which only a shell replaces. Write "  # pyright: ignore[reportOptionalSubscript]
-                "the path in full, or relative to the policy's folder",
+                f"begins with '{shell[0]}', which only a shell replaces. Write the path in full, "
+                "or relative to the policy's folder",
             )
         return path
 

@@ -237,7 +237,8 @@ class Solution:
         Raises
         ------
         PrivacyError
-            If the agents did not release their data once, or the result is a copy.
+            If the agents did not release data or linear coefficients once, if they are owners on
+            other machines, or if the result is a copy.
         ModelError
             If the solved problem does not contain this constraint, or is mixed-integer.
         """

@@ -78,12 +78,12 @@ def comparison(columns: Mapping[float, Sequence[Sequence[Trace]]], title: str) -
 
 
 @styled
-def as_printed(found: Mapping[Curve, Printed], title: str) -> Figure:
+def as_printed(curves: Mapping[Curve, Printed], title: str) -> Figure:
     """Draw Figures 5 and 6 after the paper's text and code, with every column's total epsilon.
 
     Parameters
     ----------
-    found : mapping of Curve to printed.Trace
+    curves : mapping of Curve to printed.Trace
         Measured curves. A column shows one budget per local update, and the curve without noise.
     title : str
         Title of the figure.
@@ -93,18 +93,18 @@ def as_printed(found: Mapping[Curve, Printed], title: str) -> Figure:
     Figure
         The figure.
     """
-    budgets = sorted({own.epsilon for own in found if own.epsilon is not None})
+    budgets = sorted({curve.epsilon for curve in curves if curve.epsilon is not None})
     figure = Figure(figsize=(max(TWO_COLUMNS, 2.2 * len(budgets)), 6.4))
     panels = figure.subplots(3, len(budgets), sharex=True, sharey="row", squeeze=False)
-    updates = sorted({own.updates for own in found})
-    names = {own: "no noise" if own.epsilon is None else own.noise for own in found}
+    updates = sorted({curve.updates for curve in curves})
+    names = {curve: "no noise" if curve.epsilon is None else curve.noise for curve in curves}
     widths = [*_WIDTHS]
-    order = sorted(found, key=lambda own: (own.updates, widths.index(names[own])))
+    order = sorted(curves, key=lambda curve: (curve.updates, widths.index(names[curve])))
     for column, budget in zip(panels.T, budgets, strict=True):
         for curve in order:
             if curve.epsilon not in (budget, None):
                 continue
-            trace, name, exact = found[curve], names[curve], curve.epsilon is None
+            trace, name, exact = curves[curve], names[curve], curve.epsilon is None
             style = _LINES[updates.index(curve.updates)]
             color = GREY if exact else _COLOURS[curve.noise]
             look = {"color": color, "lw": _WIDTHS[name], "alpha": 0.5 if exact else 1.0}
@@ -115,7 +115,9 @@ def as_printed(found: Mapping[Curve, Printed], title: str) -> Figure:
             column[2].plot(trace.rounds, trace.error, style, **look)
         lines = [f"{budget:g} per local update"]
         for e in updates:
-            last = {t.rounds[-1] for c, t in found.items() if (c.epsilon, c.updates) == (budget, e)}
+            last = {
+                t.rounds[-1] for c, t in curves.items() if (c.epsilon, c.updates) == (budget, e)
+            }
             if last:
                 claimed, composed = Curve("ObjG", budget, e).totals(max(last))
                 run = f"E = {e}, T = {max(last)}"

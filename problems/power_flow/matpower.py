@@ -373,9 +373,9 @@ def _lines(text: str, name: str) -> Iterator[tuple[int, str]]:
         if blocks:
             blocks -= bare in ("%}", "#}")
             continue
-        kept, continued = ("", False) if bare[:1] in ("", "%", "#") else _code(bare, name, number)
+        code, continued = ("", False) if bare[:1] in ("", "%", "#") else _code(bare, name, number)
         begun = begun if pending else number
-        pending += kept
+        pending += code
         if continued:
             pending += " "
             continue
@@ -400,15 +400,15 @@ def _code(line: str, name: str, number: int) -> tuple[str, bool]:
     if "'" not in plain and '"' not in plain:
         before, dots, _ = plain.partition("...")
         return before, bool(dots)
-    kept, at = "", 0
+    code, at = "", 0
     while at < len(line):
         char = line[at]
         if char in "%#":
             break
         if line.startswith("...", at):
-            return kept, True
-        if char == "'" and _BEFORE_TRANSPOSE.fullmatch(kept[-1:]):
-            kept, at = kept + char, at + 1
+            return code, True
+        if char == "'" and _BEFORE_TRANSPOSE.fullmatch(code[-1:]):
+            code, at = code + char, at + 1
         elif char in "'\"":
             string = _STRING.match(line, at)
             if string is None:
@@ -416,11 +416,11 @@ def _code(line: str, name: str, number: int) -> tuple[str, bool]:
                     f"{name}: a string in line {number} is not closed by {char}; what follows "
                     "could be text or numbers. Close it."
                 )
-            kept += '"' + re.sub(r"\W", "_", string[0][1:-1], flags=re.ASCII) + '"'
+            code += '"' + re.sub(r"\W", "_", string[0][1:-1], flags=re.ASCII) + '"'
             at = string.end()
         else:
-            kept, at = kept + char, at + 1
-    return kept, False
+            code, at = code + char, at + 1
+    return code, False
 
 
 def _statements(lines: Iterator[tuple[int, str]], name: str) -> Iterator[Pieces]:
