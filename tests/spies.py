@@ -34,7 +34,7 @@ INSIDES = {
     "a conic solver is built": "solvers.conic.ConicProgram._build",
     "a conic solver is updated": "solvers.conic.ConicProgram._updated",
     "the answer of a conic solver": "solvers.conic.ConicProgram._found",
-    "the answer of DAQP": "solvers.active_set.ActiveSet._asked",
+    "the answer of DAQP": "solvers.libraries.ActiveSet._asked",
     # What a process remembers.
     "data that were seen": "run.repeats._BY_VALUES",
 }

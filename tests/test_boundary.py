@@ -85,11 +85,11 @@ IMPORTERS = {
     "random": set(),
     "secrets": set(),
     "os.urandom": set(),  # reached as an attribute, see below
-    "clarabel": {"solvers.interior_point"},
-    "daqp": {"solvers.active_set"},
+    "clarabel": {"solvers.libraries"},
+    "daqp": {"solvers.libraries"},
     "numba": {"solvers.newton_compiled"},
     "qdldl": {"solvers.newton_layout", "solvers.newton_plain"},
-    "scs": {"solvers.interior_point"},
+    "scs": {"solvers.libraries"},
     "cvxpy.atoms": {"model.layout"},
     "cvxpy.reductions": set(),
     "logging": {"_events", "owners.link"},  # which silences the log of websockets

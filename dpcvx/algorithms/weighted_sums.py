@@ -22,7 +22,7 @@ from ..model.adjacency import Rows
 from ..model.canonical import parameter_columns
 from ..model.matrices import real_entries
 from ..model.spec import PrivateSpec
-from ..solvers.active_set import attempt
+from ..solvers.libraries import attempt
 from .written_model import WrittenAgent, free, integral, put
 
 Array = NDArray[np.float64]

@@ -35,8 +35,8 @@ from ..model.matrices import as_array, real_entries
 from ..model.private_constraints import matrices
 from ..model.spec import PrivateSpec
 from ..privacy.randomness import Randomness, source_for, uniform
-from ..solvers.active_set import attempt
 from ..solvers.conic import Outcome
+from ..solvers.libraries import attempt
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

@@ -20,12 +20,15 @@ from scipy.sparse.csgraph import structural_rank
 
 from ..model.canonical import ConeData
 from ..model.matrices import without_zeros
-from .active_set import LARGEST, ActiveSet, SolverAnswer, attempt
 from .cones import ConeTest, largest, unmet
-from .interior_point import (
+from .libraries import (
     LARGER_REGULARIZATION,
+    LARGEST,
     LIKELY,
     REGULARIZATION,
+    ActiveSet,
+    SolverAnswer,
+    attempt,
     first_order,
     interior_point,
 )

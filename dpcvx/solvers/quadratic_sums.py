@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from ..model.canonical import ConeData
-from .active_set import LARGEST
 from .blocks import separable
 from .closed_forms import Separable
+from .libraries import LARGEST
 
 Array = NDArray[np.float64]
 

@@ -23,8 +23,8 @@ import scipy.sparse.linalg as sla
 from numpy.typing import NDArray
 
 from ..model.canonical import ConeData
-from .active_set import LARGEST
 from .cones import Triangle, largest, triangles
+from .libraries import LARGEST
 from .splitting import Nearest
 from .substitution import Substituted, substituted
 

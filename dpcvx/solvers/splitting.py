@@ -51,8 +51,8 @@ from numpy.typing import NDArray
 
 from ..errors import package_fault
 from ..model.canonical import ConeData, Cones
-from .active_set import LARGEST
 from .cones import ConeProjection, largest
+from .libraries import LARGEST
 from .substitution import substituted
 
 Array = NDArray[np.float64]

@@ -18,7 +18,7 @@ import numpy as np
 import scs
 
 import dpcvx as dp
-from dpcvx.solvers import active_set, conic, interior_point
+from dpcvx.solvers import conic, libraries
 from tests.campaigns.tally import Tally
 
 FULL = 400
@@ -149,9 +149,9 @@ def faulty(faults: Faults) -> ExitStack:
     own = {name: getattr(clarabel, name) for name in dir(clarabel) if name[0] != "_"}
     own["DefaultSolver"] = lambda *arguments: Clarabel(faults, *arguments)
     replaced = [
-        (interior_point, "clarabel", SimpleNamespace(**own)),
+        (libraries, "clarabel", SimpleNamespace(**own)),
         (scs, "SCS", lambda *a, **k: Scs(faults, *a, **k)),
-        (active_set, "daqp", SimpleNamespace(Model=lambda: Daqp(faults))),
+        (libraries, "daqp", SimpleNamespace(Model=lambda: Daqp(faults))),
         (conic, "newton_for", lambda *_: None),  # its answers would need no other solver
     ]
     for module, name, value in replaced:

@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 
 import dpcvx as dp
 from dpcvx.model.canonical import cone_data
-from dpcvx.solvers import conic, interior_point
+from dpcvx.solvers import conic, libraries
 from dpcvx.solvers.conic import ConicProgram, Outcome
 from tests import sets, spies
 from tests.campaigns.solvers import KINDS, Faults, Panic, faulty
@@ -119,7 +119,7 @@ def test_only_larger_cones_and_later_attempts_refine(monkeypatch, rows, refined)
             told.append(built[-1].iterative_refinement_enable)
             super().__init__(SOLVER(*built), gap=1e-3)
 
-    monkeypatch.setattr(interior_point.clarabel, "DefaultSolver", Solver)
+    monkeypatch.setattr(libraries.clarabel, "DefaultSolver", Solver)
     z = cp.Variable(rows - 1)
     program = ConicProgram(data_of(cp.sum_squares(z), [cp.norm2(z - 3) <= 1]))
     program.solve(np.zeros(rows - 1), np.zeros(rows - 1), np.zeros(rows - 1))
@@ -203,7 +203,7 @@ def program():
 
 D, C = np.ones(4), -np.array([1.0, -0.5, 0.2, 0.1])
 BUILD = ConicProgram._build
-SOLVER = interior_point.clarabel.DefaultSolver
+SOLVER = libraries.clarabel.DefaultSolver
 
 
 def ladder(monkeypatch, program, first, later):

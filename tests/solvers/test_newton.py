@@ -15,9 +15,9 @@ from dpcvx.__main__ import main
 from dpcvx.errors import SolverError
 from dpcvx.model.canonical import ConeData, Cones
 from dpcvx.solvers import newton
-from dpcvx.solvers.active_set import ActiveSet
 from dpcvx.solvers.cones import ConeTest
 from dpcvx.solvers.conic import ConicProgram, Outcome
+from dpcvx.solvers.libraries import ActiveSet
 from dpcvx.solvers.newton import COMPILED, PLAIN, Newton, best_kernel, newton_for
 from dpcvx.solvers.newton_layout import layout_of
 from tests.kernels import KERNELS

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 import dpcvx as dp
 from dpcvx.model.canonical import ConeData
-from dpcvx.solvers import conic, interior_point
+from dpcvx.solvers import conic, libraries
 from dpcvx.solvers.projector import Projector
 from problems.power_flow.errors import CaseError
 from problems.power_flow.study import power_flow
@@ -82,7 +82,7 @@ def recorded_solvers() -> Iterator[list[Recorder]]:
         made.append(Recorder(built))
         return made[-1]
 
-    with mock.patch.object(interior_point.clarabel, "DefaultSolver", build):
+    with mock.patch.object(libraries.clarabel, "DefaultSolver", build):
         yield made
 
 
@@ -120,7 +120,7 @@ class Steps:
     def plain(self, k: int) -> Any:
         """A solver for the agent's whole set with the weights of step k, without any scaling."""
         data, n = self.constraints, self.constraints.n
-        settings, cones = self.built[5], interior_point.cones_of(data.cones)
+        settings, cones = self.built[5], libraries.cones_of(data.cones)
         diagonal = np.zeros(data.A.shape[1])
         diagonal[:n] = self.weights[k]
         P = sp.csc_array(sp.diags_array(diagonal))

@@ -16,7 +16,7 @@ import numpy as np
 
 import dpcvx as dp
 from dpcvx.model.normal_form import Evaluator
-from dpcvx.solvers import conic, interior_point
+from dpcvx.solvers import conic, libraries
 
 from .instances import BUDGET, METHOD, network, serial_run
 from .measure import Effort, Row, shortest, shown, timed
@@ -67,7 +67,7 @@ class Clock:
                 self.gradients += 1
 
         with (
-            mock.patch.object(interior_point.clarabel, "DefaultSolver", self.solver_made),
+            mock.patch.object(libraries.clarabel, "DefaultSolver", self.solver_made),
             mock.patch.object(conic, "newton_for", lambda *_: None),
             mock.patch.object(Evaluator, "gradient", gradient),
         ):

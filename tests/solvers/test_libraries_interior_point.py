@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpcvx.solvers.interior_point import _exponents
+from dpcvx.solvers.libraries import _exponents
 
 
 @pytest.mark.parametrize("seed", range(30))

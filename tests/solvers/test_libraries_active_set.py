@@ -11,9 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dpcvx.model.canonical import ConeData, Cones
-from dpcvx.solvers import active_set
-from dpcvx.solvers.active_set import ActiveSet
+from dpcvx.solvers import libraries
 from dpcvx.solvers.conic import ConicProgram, Outcome
+from dpcvx.solvers.libraries import ActiveSet
 from tests import sets, spies
 
 ASKED = ActiveSet._asked
@@ -228,7 +228,7 @@ def test_an_equality_of_one_entry_holds_from_both_sides(v):
 def test_the_solver_is_told_which_rows_are_equalities(monkeypatch):
     told = []
 
-    class Model(active_set.daqp.Model):
+    class Model(libraries.daqp.Model):
         def setup(self, *given):
             told.append(given[5].tolist())
             return super().setup(*given)
@@ -237,7 +237,7 @@ def test_the_solver_is_told_which_rows_are_equalities(monkeypatch):
             told.append(sense.tolist())
             return super().update(f=f, sense=sense)
 
-    monkeypatch.setattr(active_set.daqp, "Model", Model)
+    monkeypatch.setattr(libraries.daqp, "Model", Model)
     data = data_of([[1, 1], [2, 0], [1, -1], [1, 0]], [1, 2, 3, 4], equalities=2)
     ActiveSet(data)(np.ones(2), np.ones(2))
     # After the two components: both equalities, and the inequality that is no bound.
@@ -463,12 +463,12 @@ def test_answers_do_not_depend_on_earlier_calls(seed, order, n, curved):
 def test_an_empty_or_failed_solve_leaves_the_next_one_alone(monkeypatch):
     flags = []
 
-    class Model(active_set.daqp.Model):
+    class Model(libraries.daqp.Model):
         def solve(self):
             x, value, flag, info = super().solve()
             return x, value, flags.pop() if flags else flag, info
 
-    monkeypatch.setattr(active_set.daqp, "Model", Model)
+    monkeypatch.setattr(libraries.daqp, "Model", Model)
     solver, D = ActiveSet(CORNER), np.ones(3)
     before = solver(D, PULL)
     flags.append(-4)

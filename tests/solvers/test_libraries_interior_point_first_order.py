@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dpcvx.solvers.conic import ConicProgram
-from dpcvx.solvers.interior_point import first_order
+from dpcvx.solvers.libraries import first_order
 from tests import sets
 from tests.sets import CONIC, data_of
 
