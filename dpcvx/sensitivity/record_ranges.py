@@ -16,7 +16,7 @@ from ..model.atoms import interval_product
 from ..model.matrices import Identity, csr, has_entries, without_zeros
 from ..model.normal_form import Atom, Combination, NormalForm, row_lengths
 from ..model.spec import PrivateSpec
-from ..solvers.linear_bounds import MOST, bounds_of_products
+from ..solvers.closed_forms import MOST, bounds_of_products
 from ..solvers.projector import Extent
 from .intervals import (
     MIXED,

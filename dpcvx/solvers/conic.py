@@ -20,7 +20,9 @@ from scipy.sparse.csgraph import structural_rank
 
 from ..model.canonical import ConeData
 from ..model.matrices import without_zeros
+from .closed_forms import LinearBound
 from .cones import ConeTest, largest, unmet
+from .exact_steps import QuadraticSum, SemidefiniteStep, quadratic_sum, semidefinite_step
 from .libraries import (
     LARGER_REGULARIZATION,
     LARGEST,
@@ -32,11 +34,8 @@ from .libraries import (
     first_order,
     interior_point,
 )
-from .linear_bounds import LinearBound
 from .newton import PLAIN, Newton, newton_for
 from .newton_layout import NewtonLayout, layout_of
-from .quadratic_sums import QuadraticSum, quadratic_sum
-from .semidefinite import SemidefiniteStep, semidefinite_step
 from .splitting import Orthogonal, orthogonal
 
 Array = NDArray[np.float64]

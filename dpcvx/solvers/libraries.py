@@ -1,4 +1,7 @@
-"""Interfaces to solvers in libraries: DAQP, exact on a vertex or face; Clarabel; SCS as the fallback."""
+"""Interfaces to solvers in libraries: DAQP for small polyhedra, Clarabel, and SCS as the fallback.
+
+DAQP's dual active-set method is exact on a vertex or face. Clarabel is an interior-point solver.
+"""
 
 from __future__ import annotations
 

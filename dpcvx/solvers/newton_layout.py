@@ -25,7 +25,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..model.canonical import ConeData, Cones
-from .substitution import Substituted, substituted
+from .cones import Substituted, substituted
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 from ..errors import package_fault
 from ..model.canonical import ConeData
 from .blocks import Blocks, blocks_of, separable
-from .closed_forms import ROUNDING, Ball, Box, ClosedForm, Separable, Simplex
+from .closed_forms import ROUNDING, Ball, Box, ClosedForm, LinearBound, Separable, Simplex
 from .conic import ConicProgram, Outcome
-from .linear_bounds import LinearBound
 from .newton import PLAIN
 from .splitting import STRETCH, Splitting, obstacle
 

@@ -51,9 +51,8 @@ from numpy.typing import NDArray
 
 from ..errors import package_fault
 from ..model.canonical import ConeData, Cones
-from .cones import ConeProjection, largest
+from .cones import ConeProjection, largest, substituted
 from .libraries import LARGEST
-from .substitution import substituted
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

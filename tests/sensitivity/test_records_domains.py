@@ -9,7 +9,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.program import compile_problem
-from dpcvx.solvers.linear_bounds import LinearBound, bounds_of_products
+from dpcvx.solvers.closed_forms import LinearBound, bounds_of_products
 
 COUNT, N = 3, 3
 # Sums of weights and other constraints that keep X @ w above 0.

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcvx.model.canonical import ConeData, Cones
-from dpcvx.solvers.substitution import substituted
+from dpcvx.solvers.cones import substituted
 
 
 def data_of(E, f, G=None, h=None):

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from dpcvx.model.canonical import ConeData, Cones
 from dpcvx.solvers.conic import ConicProgram, Outcome
-from dpcvx.solvers.quadratic_sums import quadratic_sum
+from dpcvx.solvers.exact_steps import quadratic_sum
 
 N = 40
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import dpcvx as dp
 from dpcvx.solvers.conic import ConicProgram, Outcome
-from dpcvx.solvers.semidefinite import semidefinite_step
+from dpcvx.solvers.exact_steps import semidefinite_step
 from tests import sets
 
 
