@@ -6,6 +6,7 @@ follows PowerModels within one period: its energy limits its power.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import networkx as nx
@@ -22,7 +23,7 @@ Ints = NDArray[np.int64]
 
 _DC_COLUMNS = 17
 _MOST_HOURS = 1e6
-# Smallest impedance of a line in per unit; a line with less counts as a joint of its buses.
+# Smallest impedance of a line in per unit; a line with less, or none, joins its buses.
 LEAST_IMPEDANCE = 1e-7
 _ISOLATED = 4
 
@@ -149,7 +150,8 @@ def storage(tables: Tables, rows: Ints, voltage: Floats) -> Injections:
 def joined(tables: Tables) -> Tables:
     """Return the tables with joined buses merged into one, under the lowest id.
 
-    Closed switches join buses, and so do lines in service with almost no impedance.
+    Closed switches join buses, and so do lines in service with no or almost no impedance. Further
+    lines between joined buses carry no power, and their charging becomes a shunt.
     """
     closed, short = _closed(tables), _short(tables)
     pairs = [*tables.switch[closed, :2].tolist(), *tables.branch[short, :2].tolist()]
@@ -162,7 +164,7 @@ def joined(tables: Tables) -> Tables:
         return tables
     heads = {bus: min(part) for part in nx.connected_components(graph) for bus in part}
     bus, branch = tables.bus.copy(), tables.branch.copy()
-    branch[short, 10] = 0
+    idle = _between_joined(tables, heads)
     position = {number: at for at, number in enumerate(bus[:, 0].tolist())}
     for number, head in heads.items():
         if number != head:
@@ -170,6 +172,9 @@ def joined(tables: Tables) -> Tables:
             bus[into, 2:6] += bus[at, 2:6]
             bus[into, 11] = min(bus[into, 11], bus[at, 11])
             bus[into, 12] = max(bus[into, 12], bus[at, 12])
+    for row in idle:
+        bus[position[heads[branch[row, 0]]], 5] += tables.base_mva * branch[row, 4]
+    branch[idle, 10] = 0
     gone = [position[number] for number, head in heads.items() if number != head]
     what = [f"{len(closed)} closed switch{'es' * (len(closed) > 1)}"] if len(closed) else []
     if len(short):
@@ -221,7 +226,23 @@ def _short(tables: Tables) -> Ints:
     table = tables.branch
     if not len(table):
         return np.zeros(0, dtype=np.int64)
-    plain = np.isin(table[:, 8], (0, 1)) & (table[:, 9] == 0) & (table[:, 4] == 0)
-    small = (np.abs(table[:, 2:4]) < LEAST_IMPEDANCE).all(axis=1) & (table[:, 3] != 0)
+    small = (np.abs(table[:, 2:4]) < LEAST_IMPEDANCE).all(axis=1)
     ends = np.isin(table[:, :2], tables.bus[:, 0]).all(axis=1) & (table[:, 0] != table[:, 1])
-    return np.flatnonzero(plain & small & ends & (table[:, 10] == 1))
+    return np.flatnonzero(_plain(table) & small & ends & (table[:, 10] == 1))
+
+
+def _plain(branch: Floats) -> NDArray[np.bool_]:
+    """Return which branches are no transformers off their nominal ratio, and no phase shifters."""
+    return np.isin(branch[:, 8], (0, 1)) & (branch[:, 9] == 0)
+
+
+def _between_joined(tables: Tables, heads: Mapping[float, float]) -> Ints:
+    """Return the rows of lines in service whose two ends are joined to one bus."""
+    table = tables.branch
+    if not len(table):
+        return np.zeros(0, dtype=np.int64)
+    first, second = (
+        np.array([heads.get(number, number) for number in table[:, end].tolist()]) for end in (0, 1)
+    )
+    inside = (first == second) & (table[:, 0] != table[:, 1]) & (table[:, 10] != 0)
+    return np.flatnonzero(inside & _plain(table) & np.isfinite(table[:, 4]))

@@ -365,13 +365,27 @@ def test_closed_switches_join_buses(tmp_path: Path):
         read(text + switch.format(1, 1).replace("20 30", "21 30"), tmp_path)
 
 
-def test_lines_with_next_to_no_impedance_join_buses(tmp_path: Path):
+@pytest.mark.parametrize("reactance", ["0", "1e-9"])
+def test_lines_with_next_to_no_impedance_join_buses(reactance: str, tmp_path: Path):
     with pytest.warns(CaseWarning, match=r"below 1e-07 per unit \(branch 2\) join 2 buses into 1"):
         line = "20 30 0    0.2  0    0   0 0 0.95"
-        case = read(AWKWARD.replace(line, "20 30 0 1e-9 0 0 0 0 1"), tmp_path)
+        case = read(AWKWARD.replace(line, f"20 30 0 {reactance} 0.01 0 0 0 1"), tmp_path)
     assert case.bus.id.tolist() == [10, 20, 40]
     assert 2 not in case.branch.row.tolist()
     assert case.bus.id[case.gen.bus].tolist() == [10, 20]
+    np.testing.assert_allclose(case.bus.bs[1], -4 / 50 + 0.01)  # the shunt of bus 30, and charging
+
+
+def test_lines_between_joined_buses_are_shunts(tmp_path: Path):
+    rows = "    20 30 0 0 0 0 0 0 0 0 1 0 0;\n    30 20 0.02 0.2 0.06 9 0 0 0 0 1 0 0;"
+    text = AWKWARD.replace("    20 30 0    0.2  0    0   0 0 0.95 0  1 0   0;", rows)
+    with pytest.warns(CaseWarning, match=r"\(branch 2\) join 2 buses into 1"):
+        case = read(text, tmp_path)
+    assert not {2, 3} & set(case.branch.row.tolist())
+    np.testing.assert_allclose(case.bus.bs[1], -4 / 50 + 0.06)
+    # The currents through a transformer between joined buses would be without limit.
+    with pytest.raises(CaseError, match="branch row 3 joins a bus to itself"):
+        read(text.replace("0.06 9 0 0 0 0", "0.06 9 0 0 0.98 0"), tmp_path)
 
 
 def test_other_statuses_and_types_are_taken_as_matpower_takes_them(tmp_path: Path):
