@@ -13,9 +13,9 @@ _RAW = (
     "In MATPOWER, write psse2mpc('{0}', 'case.m'), and read case.m.",
 )
 _JSON = (
-    "JSON",
-    'If PowerModels wrote it, write in Julia export_matpower("case.m", parse_file("{0}")), and '
-    "read case.m.",
+    "JSON without a network of PowerModels ('per_unit', 'baseMVA', 'bus', ...)",
+    "Write a network by JSON.print of what PowerModels' parse_file returns, or give a MATPOWER "
+    "file.",
 )
 _NET = ("a pandapower net", "Write read_case(pandapower.from_json('{0}')).")
 _CDF = ("in the IEEE common data format", "In MATPOWER, write cdf2mpc('{0}', 'case.m').")

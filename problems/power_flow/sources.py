@@ -32,6 +32,7 @@ from .matpower import (
     parse,
 )
 from .pandapower_nets import from_pandapower
+from .powermodels_nets import from_powermodels, is_powermodels, powermodels_json
 from .pypsa_nets import from_pypsa, is_pypsa
 
 Floats = NDArray[np.float64]
@@ -76,6 +77,9 @@ def tables(source: Source) -> Tables:
         * ppc dict as pypower and MATPOWER's python interfaces use it: ``baseMVA`` and the arrays
           ``bus``, ``gen``, ``branch``, ``gencost``, perhaps ``dcline``, ``version`` and ``name``;
           bus ids from 1, megawatts, degrees;
+        * JSON file of a network of PowerModels, or its dictionary, in per unit or mixed units;
+          components are numbered in the order of their ``index``. Shunts at the ends of branches
+          become shunts at buses where they are conductances or differ, and a note says so;
         * `matpowercaseframes.CaseFrames`, or any object with these attributes as data frames;
         * pandapower net, through pandapower's own conversion for optimal power flow. Bus ids are
           its bus index plus 1, which restores the numbers of MATPOWER cases; buses that closed
@@ -125,6 +129,8 @@ def tables(source: Source) -> Tables:
     if isinstance(source, str | Path):
         return _read(Path(source))
     if isinstance(source, Mapping):
+        if is_powermodels(source):
+            return _powermodels(source, str(source.get("name") or "PowerModels network"))
         if "sn_mva" in source and "ext_grid" in source:
             fields, name, notes = from_pandapower(source)
             return replace(checked_tables(fields, name), notes=notes)
@@ -177,9 +183,18 @@ def _read(path: Path) -> Tables:
     raw = content(path, path.name, CaseError, remedy)
     if raw.startswith(_UTF_16):
         raise CaseError(f"{path.name}: the text is UTF-16, not UTF-8. Save it as UTF-8.")
+    network = powermodels_json(raw)
+    if network is not None:
+        return _powermodels(network, path.name.removesuffix(".json"))
     check_format(raw, path)
     # Names in comments may be in any encoding.
     return parse(raw.decode("utf-8-sig", errors="replace"), path.name)
+
+
+def _powermodels(network: Mapping[str, Any], name: str) -> Tables:
+    fields, notes = from_powermodels(network, name)
+    made = checked_tables(fields, name)
+    return replace(made, notes=(*made.notes, *notes))
 
 
 def _numbers() -> str:
