@@ -483,21 +483,27 @@ def test_the_ledger_file_stays_locked_while_workers_come_and_go(tmp_path):
 
 
 def test_an_interrupt_ends_workers_that_are_busy(tmp_path, monkeypatch):
+    first = os.getpid()
+
     def busy(agent):
+        (tmp_path / f"{agent} is busy").touch()
+        if agent == 0:
+            while not (tmp_path / "1 is busy").exists():
+                time.sleep(0.001)
+            os.kill(first, signal.SIGINT)
         time.sleep(600)
         (tmp_path / "done").touch()
 
     monkeypatch.setattr(processes, "_PATIENCE", 0.1)
     in_gradients(monkeypatch, busy)
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
             planned().run(executor=dp.Processes(2))
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGINT, before)
     assert not multiprocessing.active_children() and not (tmp_path / "done").exists()
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize("make", [dp.Threads, moved], ids=["threads", "moved into threads"])
