@@ -13,13 +13,12 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from ..algorithms.joint import coupling_rows, joint_set, picked, places_of, size_of, square_sum
 from ..algorithms.program import AsWritten, LocalProgram, Program
 from ..algorithms.toward_start import SlopeNoise
 from ..model.declaration import Declaration
-from ..model.matrices import without_zeros
+from ..model.matrices import blas, without_zeros
 from ..model.prior import Expectation
 from ..model.quadratic import hessian, hessian_at
 from ..plan.agent_plan import AgentPlan, Agents, Compiled, compiled
@@ -125,7 +124,7 @@ def published(
         Stakes of an agent's constraints with private data, by the agent's position.
     """
     # Searches for shapes call BLAS on small matrices, for which one thread is fastest.
-    with ThreadpoolController().select(user_api="blas").limit(limits=1):
+    with blas().limit(limits=1):
         proposals = [
             _proposed(program, k, agent, response, (stakes or {}).get(k, ()))
             for k, (agent, response) in enumerate(zip(agents, around, strict=True))

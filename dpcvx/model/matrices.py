@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import cholesky_banded
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
+from threadpoolctl import ThreadpoolController
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -24,6 +26,12 @@ Data = Array | sp.csr_array
 
 # Number of entries processed at once, so that large data are not copied as a whole.
 BLOCK = 1 << 18
+
+
+@cache
+def blas() -> ThreadpoolController:
+    """Return the loaded BLAS libraries of numpy and scipy; finding them takes milliseconds."""
+    return ThreadpoolController().select(user_api="blas")
 
 
 @dataclass(frozen=True)

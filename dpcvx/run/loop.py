@@ -6,14 +6,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from ..algorithms.base import Algorithm, Answer, Batch
 from ..algorithms.contract import breach, sent_by, unreceived
@@ -21,6 +20,7 @@ from ..algorithms.program import Program
 from ..errors import PrivacyError
 from ..model.declaration import Declaration
 from ..model.layout import projected
+from ..model.matrices import blas
 from ..plan.guarantee import Guarantee
 from ..plan.terms import Terms
 from ..privacy.ledger import Ledger
@@ -42,12 +42,6 @@ _UNNAMED = (
 )
 # Number of parts of a run whose averages are recorded; more parts need more calls of the agents.
 PARTS = 8
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """Return the loaded BLAS libraries of numpy and scipy; finding them takes milliseconds."""
-    return ThreadpoolController().select(user_api="blas")
 
 
 def whole_start(problem: Declaration) -> dict[int, Array]:
@@ -106,7 +100,7 @@ def drive(
     past: dict[int, list[Answer]] = {}
     # BLAS uses one thread: the number of threads changes rounding, and concurrent agents would
     # compete for cores.
-    with _blas().limit(limits=1), closing(executor):
+    with blas().limit(limits=1), closing(executor):
         agents = Agents(executor, batches, workers)
         server, rounds = algorithm.drawn(algorithm.start_server(program), rounds, coins)
         # Averages begin after the rounds that learn the scale.
