@@ -86,6 +86,14 @@ def _computed_once():
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _locks_are_free_at_once():
+    """Tests kill few processes at work, and try many files that are in use."""
+    with pytest.MonkeyPatch.context() as patch:
+        spies.change(patch, "seconds until a killed process has left its locks", 0.0)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _no_past(monkeypatch):
     """Tests use equal numbers for data of different people."""

@@ -27,6 +27,8 @@ INSIDES = {
     "nodes of a dense spectrum": "algorithms.mixing._DENSE",
     "nodes of a sparse spectrum": "algorithms.mixing._SPARSE",
     "entries of a landscape that is searched": "defaults.landscape._SEARCHED",
+    # Seconds.
+    "seconds until a killed process has left its locks": "privacy.ledger_file._FREED",
     # Functions and methods.
     "norm of one row": "sensitivity.norms._row_norm",
     "intervals by sign": "sensitivity.intervals._by_sign",

@@ -27,6 +27,7 @@ import os
 import stat
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -63,6 +64,11 @@ Array = NDArray[np.float64]
 
 # Number of attempts if a file is replaced while it is opened, or changes while it is read.
 _PATIENCE = 100
+# Seconds within which the system frees the lock of a process that was killed: a process that it had
+# just forked keeps the file open until it first runs.
+_FREED = 2.0
+# Seconds between two attempts to lock a file.
+_AGAIN = 0.02
 # Largest size in bytes of a ledger that every run reads as a whole.
 _SHORT = 1 << 15
 
@@ -144,13 +150,19 @@ class Journal:
             self._file = _opened(self._place, os.O_RDWR)
             self._identity = os.fstat(self._file.fileno())
             try:
-                fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                free = lock(self._file.fileno())
+            except OSError as error:
+                raise LedgerError(
+                    f"The ledger '{_short(self.path)}' cannot be locked: {_reason(error)}. Put it "
+                    "on a file system that takes locks, such as a disk of this machine. Without "
+                    "a lock, two runs could overspend it. Nothing was released."
+                ) from None
+            if not free:
                 raise LedgerError(
                     f"The ledger '{_short(self.path)}' is in use by another run. Two runs that "
                     "spend from one ledger at once could overspend it: wait for the other. Runs on "
                     "the same data must share one ledger; another file is for other data only."
-                ) from None
+                )
             if self._in_place():
                 return
             self._file.close()  # it was removed or replaced before it was locked
@@ -414,6 +426,34 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+def lock(number: int) -> bool:
+    """Lock an open file against other processes; return False if another process has it.
+
+    The lock ends when this process closes the file, or dies. Platforms without flock lock nothing.
+
+    Parameters
+    ----------
+    number : int
+        File descriptor.
+
+    Raises
+    ------
+    OSError
+        If the file system takes no locks.
+    """
+    deadline = time.monotonic() + _FREED
+    while fcntl is not None:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_AGAIN)
+        else:
+            return True
+    return True
 
 
 def _opened(path: str, mode: int) -> FileIO:

@@ -11,6 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,7 @@ from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.entries import Entry
 from dpcvx.privacy.ledger_file import Journal
+from tests import spies
 
 ROOT = Path(__file__).parents[2]
 
@@ -425,6 +427,29 @@ def test_errors_of_the_operating_system_are_put_in_words(raw, path, monkeypatch,
         with pytest.raises(dp.LedgerError, match=f"'ledger.jsonl' .* {os.strerror(number)}") as e:
             call()
         assert str(path.parent) not in str(e.value) and e.value.__suppress_context__
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_named(path, monkeypatch, number):
+    def fails(*arguments):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(journal_module.fcntl, "flock", fails)
+    with pytest.raises(dp.LedgerError, match="cannot be locked: .* file system that takes locks"):
+        Journal(path).__enter__()
+
+
+def test_the_lock_of_a_process_that_was_killed_is_waited_for(path, monkeypatch):
+    """What it had just forked has the file open until it first runs."""
+    spies.change(monkeypatch, "seconds until a killed process has left its locks", 60.0)
+    with Journal(path), open(path) as file:
+        held = os.dup(file.fileno())
+    journal_module.fcntl.flock(held, journal_module.fcntl.LOCK_EX)
+    timer = threading.Timer(0.2, os.close, [held])
+    timer.start()
+    with Journal(path) as journal:
+        assert journal.ledger is None
+    timer.join()
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "x" * 5000, "a\0b"])
@@ -1014,7 +1039,9 @@ RACE = """
 import os, sys
 from pathlib import Path
 import dpcvx as dp
+from dpcvx.privacy import ledger_file
 from dpcvx.privacy.ledger_file import Journal
+ledger_file._FREED = 0.0
 for k in range(10):
     path = Path(sys.argv[1]) / str(k)
     names = [path] * 6
