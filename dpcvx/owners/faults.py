@@ -36,6 +36,10 @@ SILENT = "the other side ended the connection without an answer"
 # WebSocket close code that turns a party away; the close reason is then a key of REASONS.
 TURNED_AWAY = 1008
 _TOO_LARGE, _NO_PONG = 1009, 1011
+_NO_LOCKS = (
+    "Its file system takes no locks, so two processes could use it at once: move the folder to a "
+    "disk of this machine"
+)
 # Fixes for errors of files, by error number; other errors get no fix.
 _REMEDIES = {
     errno.ENOSPC: "Free space on that disk, and start again",
@@ -50,12 +54,24 @@ _REMEDIES = {
     errno.ELOOP: "Its links lead in a circle: put the file itself there",
     errno.EMFILE: "Close other programs, or raise the limit of open files (ulimit -n)",
     errno.ENFILE: "Close other programs, or raise the limit of open files (ulimit -n)",
+    errno.ENOLCK: _NO_LOCKS,
+    errno.EOPNOTSUPP: _NO_LOCKS,
+    errno.ENOTSUP: _NO_LOCKS,
+    errno.ENOSYS: _NO_LOCKS,
+    errno.ESTALE: "Its server has replaced it: mount the file system again",
     errno.EIO: "The disk fails: save the folder, and look at the disk",
 }
+_CLOCKS_ALONE = "Set the clock if it is wrong, or get the newest list from the authority"
 # Faults of certificates: OpenSSL's numbers for this side, names of TLS alerts for the other side.
 _EXPIRED, _EARLY, _REVOKED, _FOREIGN = 10, 9, 23, (2, 7, 18, 19, 20, 21)
 _BY_NUMBER = {_EXPIRED: "expired", _EARLY: "early", _REVOKED: "revoked"}
 _BY_NUMBER |= dict.fromkeys(_FOREIGN, "foreign")
+# Faults of the list of revoked certificates, by OpenSSL's numbers.
+_LISTS = {
+    3: "is of another authority than the certificate",
+    11: f"is not valid yet by this machine's clock. {_CLOCKS_ALONE}",
+    12: f"has expired by this machine's clock. {_CLOCKS_ALONE}",
+}
 _BY_ALERT = {
     "CERTIFICATE_EXPIRED": "expired",
     "CERTIFICATE_REVOKED": "revoked",
@@ -177,6 +193,9 @@ def _certificate(error: BaseException, server: bool) -> Fault | None:
     theirs = "the certificate of whoever dials in" if server else "the other side's certificate"
     ours = "this side's certificate is not accepted: it"
     if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _LISTS:
+            said = f"'ca.crl' in this side's folder of keys {_LISTS[error.verify_code]}"
+            return Fault("certificate", said, lasting=True)
         kind = _BY_NUMBER.get(error.verify_code, "")
         what = _WHAT.get(kind, f"cannot be used: {error.verify_message}")
         if kind == "foreign":
@@ -188,6 +207,8 @@ def _certificate(error: BaseException, server: bool) -> Fault | None:
     reason = getattr(error, "reason", None) or ""
     if "BAD_RECORD_MAC" in reason:
         return Fault("away", _DAMAGED)
+    if "ALERT_DECODE_ERROR" in reason:  # the other side received the first part of a record
+        return Fault("away", BROKE)
     if "PEER_DID_NOT_RETURN_A_CERTIFICATE" in reason:
         return Fault("certificate", f"{theirs} {_WHAT['missing']}", lasting=True)
     if "ALERT" in reason:

@@ -32,16 +32,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import LedgerError, RefusedError
-from ..privacy.ledger_file import past_of, spent_of
+from ..privacy.ledger_file import lock, past_of, spent_of
 from ..run.gate import Release
 from . import wire
 from .faults import file_words
 from .messages import Answers, End, Ended, Exchange, FinalAccount, Parted, RunBegun, refused
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - Windows
-    fcntl = None
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
@@ -83,10 +78,17 @@ class StoredFrames(Sequence[T]):
 
 
 class StoredCalls:
-    """Requests for local updates in a temporary file, to be repeated if an owner reconnects."""
+    """Requests for local updates in a temporary file, to be repeated if an owner reconnects.
+
+    Raises
+    ------
+    RefusedError
+        With code "storage", if no temporary file can be written.
+    """
 
     def __init__(self) -> None:
-        self._file: IO[bytes] = tempfile.TemporaryFile()
+        with _temporary():
+            self._file: IO[bytes] = tempfile.TemporaryFile()
         self._places = array("q")
 
     def add(self, calls: Mapping[str, bytes]) -> None:
@@ -95,9 +97,11 @@ class StoredCalls:
         which = {frame: k for k, frame in enumerate(frames)}
         told = {name: which[frame] for name, frame in calls.items()}
         front = json.dumps([told, [len(frame) for frame in frames]]).encode()
-        start = self._file.seek(0, os.SEEK_END)
-        for part in (len(front).to_bytes(8, "big"), front, *frames):
-            self._file.write(part)
+        with _temporary():
+            start = self._file.seek(0, os.SEEK_END)
+            for part in (len(front).to_bytes(8, "big"), front, *frames):
+                self._file.write(part)
+            self._file.flush()
         self._places.append(start)
 
     def __iter__(self) -> Iterator[dict[str, bytes]]:
@@ -109,7 +113,22 @@ class StoredCalls:
 
     def close(self) -> None:
         """Close the temporary file, which removes it."""
-        self._file.close()
+        with suppress(OSError):  # a failed write has raised an error earlier
+            self._file.close()
+
+
+@contextmanager
+def _temporary() -> Iterator[None]:
+    """Refuse with the code "storage" if a temporary file cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise refused(
+            "storage",
+            f"a temporary file cannot be written: {why[0].lower()}{why[1:]}. Free space in the "
+            "folder of temporary files, or name another one by TMPDIR, and start again",
+        ) from None
 
 
 @dataclass(eq=False)
@@ -124,7 +143,7 @@ class CoordinatorLog:
     Raises
     ------
     LedgerError
-        If the file is no log of a coordinator.
+        If the file is no log of a coordinator, or another coordinator has it open.
     """
 
     path: Path | None
@@ -237,14 +256,37 @@ def _no_log(path: Path | None) -> LedgerError:
 def _opened(path: Path) -> IO[bytes]:
     try:
         number = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        if not stat.S_ISREG(os.fstat(number).st_mode):  # a device keeps nothing
-            os.close(number)
-            raise _no_log(path)
-        return os.fdopen(number, "r+b")
     except OSError as error:
         raise LedgerError(
             f"The log {file_words(error, path, 'opened')} No owner has received a request."
         ) from None
+    try:
+        if not stat.S_ISREG(os.fstat(number).st_mode):  # a device keeps nothing
+            raise _no_log(path)
+        if not _locked(number, path):
+            raise LedgerError(
+                f"The log '{path.name}' is in use by another coordinator. End that one, or wait "
+                "until it is done. Two coordinators would damage the log; a new run needs a log "
+                "of its own."
+            )
+        return os.fdopen(number, "r+b")
+    except BaseException:
+        os.close(number)
+        raise
+
+
+def _locked(number: int, path: Path) -> bool:
+    """Lock an open file; see `dpcvx.privacy.ledger_file.lock`.
+
+    Raises
+    ------
+    LedgerError
+        If the file system takes no locks.
+    """
+    try:
+        return lock(number)
+    except OSError as error:
+        raise LedgerError(file_words(error, path, "locked")) from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,7 +358,8 @@ class OwnerFiles:
         Raises
         ------
         LedgerError
-            If the folder is missing, read-only or full, or the ledger cannot be read or written.
+            If the folder is missing, read-only or full, if its file system takes no locks, or if
+            the ledger cannot be read or written.
         """
         trial, folder = self.path("trial"), self._ledger.parent
         try:
@@ -333,6 +376,7 @@ class OwnerFiles:
             try:
                 number = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
                 with os.fdopen(number, "wb") as file:
+                    _locked(number, trial)
                     file.write(bytes(_ROOM))
                     file.flush()
                     os.fsync(file.fileno())
@@ -351,6 +395,8 @@ class OwnerFiles:
 
         Raises
         ------
+        LedgerError
+            If the file system of the ledger's folder takes no locks.
         RefusedError
             If another process uses the ledger; the code is "taken".
         """
@@ -359,15 +405,13 @@ class OwnerFiles:
         except OSError as error:
             raise LedgerError(file_words(error, self.path("lock"), "written")) from None
         try:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _locked(file, self.path("lock")):
+                raise refused(
+                    "taken",
+                    f"another process here uses the ledger '{self._ledger.name}'; wait until it is "
+                    "done, or end it",
+                )
             yield
-        except BlockingIOError:
-            raise refused(
-                "taken",
-                f"another process here uses the ledger '{self._ledger.name}'; wait until it is "
-                "done, or end it",
-            ) from None
         finally:
             os.close(file)
 

@@ -355,7 +355,12 @@ class PartyIdentity:
                 "The list 'ca.crl' was not signed by the authority of 'ca.crt' beside it. Get both "
                 "from the same authority."
             )
-        until = revoked.next_update_utc
+        since, until = revoked.last_update_utc, revoked.next_update_utc
+        if now < since:
+            raise ModelError(
+                f"The list 'ca.crl' of revoked certificates is not valid before {_day(since)}: "
+                f"{_clock(now)}. Otherwise have the certificate revoked again."
+            )
         if until is not None and now > until:
             raise ModelError(
                 f"The list 'ca.crl' of revoked certificates has expired on {_day(until)}. Get the "

@@ -1,17 +1,21 @@
 """What is one owner's is in no object, text or failure of the coordinator or of another owner."""
 
+import errno
 import logging
+import os
 import pickle
 import traceback
 import tracemalloc
 from contextlib import closing
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import dpcvx as dp
 from dpcvx.model.private import seal_all
+from dpcvx.owners import files, wire
 from dpcvx.owners.agreement import agree
 from dpcvx.owners.coordinator import Remote
 from dpcvx.owners.files import CoordinatorLog, StoredCalls
@@ -153,6 +157,42 @@ def test_a_computation_that_fails_quotes_nothing_across(tmp_path, monkeypatch):
     log = tmp_path / "agent-0.jsonl.log"
     assert MARK in log.read_text() and log.stat().st_mode & 0o077 == 0
     assert MARK not in repr(hub.sessions["end1"].refusal)
+
+
+def test_two_coordinators_do_not_share_a_log(tmp_path):
+    path = tmp_path / "run.dpx"
+    with CoordinatorLog(path) as log:
+        log.begin(RunBegun("a run", "a plan", ()))
+        before = path.read_bytes()
+        with pytest.raises(dp.LedgerError, match="'run.dpx' is in use by another coordinator"):
+            CoordinatorLog(path)
+        assert path.read_bytes() == before
+    with CoordinatorLog(path) as log:
+        assert log.begun.run == "a run"
+
+
+@pytest.mark.parametrize("when", ["at the start", "in a round"])
+def test_a_full_folder_of_temporary_files_is_named_on_both_sides(tmp_path, monkeypatch, when):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    plan, said = planned(), []
+    hub = Mortal(policies_of(plan, tmp_path, seal_all(LOADS)))
+    monkeypatch.setattr(
+        hub, "close", lambda farewell, end=hub.close: (said.append(farewell), end())
+    )
+    monkeypatch.setattr(files.tempfile, "TemporaryFile", full)
+    if when == "in a round":
+        monkeypatch.setattr(files.tempfile, "TemporaryFile", lambda: mock.Mock(seek=full))
+    log = tmp_path / "run.dpx"
+    executor = Remote(lambda names: hub, lambda: CoordinatorLog(log), lambda: "a run")
+    with pytest.raises(dp.RefusedError, match="a temporary file cannot be written: no space") as e:
+        plan.run(executor=executor, verbose=False)
+    assert e.value.code == "storage" and "TMPDIR" in str(e.value)
+    if when == "in a round":
+        assert wire.decode(said[-1]).code == "storage"
+    with CoordinatorLog(log) as again:  # it is free, and the run can resume
+        assert again.begun is not None and not again.exchanges
 
 
 def test_a_log_and_its_calls_are_not_kept_in_memory(tmp_path):

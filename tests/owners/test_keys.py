@@ -161,6 +161,16 @@ def old_list(place):
     (place / "north/keys/ca.crl").write_bytes(pem)
 
 
+def list_of_tomorrow(place):
+    key, ca = keys._authority(place / "authority")
+    builder = keys.x509.CertificateRevocationListBuilder().issuer_name(ca.subject)
+    builder = builder.last_update(NOW + dt.timedelta(days=1))
+    builder = builder.next_update(NOW + dt.timedelta(days=9))
+    signed = builder.sign(key, keys.hashes.SHA256())
+    pem = signed.public_bytes(keys.serialization.Encoding.PEM)
+    (place / "north/keys/ca.crl").write_bytes(pem)
+
+
 def list_that_links_to_nothing(place):
     (place / "north/keys/ca.crl").symlink_to("nowhere")
 
@@ -185,6 +195,7 @@ FAULTS = {
     another_curve: "'north.key' is no key that dpcvx keys request makes",
     list_of_another_authority: "'ca.crl' was not signed by the authority of 'ca.crt'",
     old_list: "'ca.crl' of revoked certificates has expired on",
+    list_of_tomorrow: "'ca.crl' of revoked certificates is not valid before .* set the clock",
     list_that_links_to_nothing: "'ca.crl' cannot be read: no such file",
     no_party: "'north.crt' is the certificate of no single party",
     text_of("north.crt", lambda raw: raw.replace(b"\n", b"\n ")): "OpenSSL cannot read 'north.crt'",

@@ -10,13 +10,36 @@ import pytest
 import dpcvx as dp
 from dpcvx.owners import keys
 from dpcvx.owners.agreement import Agreement
-from dpcvx.owners.files import OwnerFiles
+from dpcvx.owners.files import CoordinatorLog, OwnerFiles
 from dpcvx.owners.messages import AgentReply
 from dpcvx.owners.owner import Shown
 from dpcvx.owners.session import Session
+from dpcvx.privacy import ledger_file
 from tests.owners.federation import write
 from tests.owners.settings import answer, offered, planned
 from tests.owners.test_session import call
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_folder_that_takes_no_locks_is_named_by_check_and_before_a_run(
+    tmp_path, monkeypatch, number
+):
+    def fails(*arguments):
+        raise OSError(number, os.strerror(number))
+
+    owner = dp.Owner(write(tmp_path) / "north" / "owner.toml")
+    monkeypatch.setattr(ledger_file.fcntl, "flock", fails)
+    said = "'spent.jsonl.trial' cannot be locked: .* takes no locks.* a disk of this machine"
+    with pytest.raises(dp.ModelError, match=f"ledger: you cannot join yet. {said}"):
+        owner.check()
+    with pytest.raises(dp.LedgerError, match=said):
+        owner.join("wss://127.0.0.1:1", timeout=0.1)
+    with pytest.raises(dp.LedgerError, match="'spent.jsonl.lock' cannot be locked"):
+        with OwnerFiles(owner.policy.ledger).alone():
+            pass
+    with pytest.raises(dp.LedgerError, match="'run.dpx' cannot be locked"):
+        CoordinatorLog(tmp_path / "run.dpx")
+    assert not (tmp_path / "north/spent.jsonl.trial").exists()
 
 
 class Terminal(io.StringIO):
