@@ -97,7 +97,7 @@ IMPORTERS = {
     "asyncio": {"owners.link"},
     "websockets": {"owners.link", "owners.faults"},
     "ssl": {"owners.keys", "owners.faults"},
-    "socket": {"owners.faults"},  # names of its errors
+    "socket": {"owners.faults", "owners.link"},  # names of its errors and options
     "cryptography": {"owners.masks", "owners.keys"},
 }
 # Attribute -> rooms and files that may touch it, each of which does.

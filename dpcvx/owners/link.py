@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket as sockets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,6 +58,8 @@ _PLAIN = {
     "close_timeout": _FAREWELL,
     "logger": _SILENT,
 }
+# Milliseconds for which the other side's machine may take no more of what an owner sends.
+_UNSENT = 40_000
 # Version that both sides send in the HTTP headers when a connection opens.
 NAMED = f"dpcvx/{version('dpcvx')} {wire.MAGIC.decode()}"
 
@@ -331,6 +334,18 @@ class SocketHub:
             self._tell(f"{name} left" if why in ("", BROKE) else f"{name} left: {why}")
 
 
+class _OwnerConnection(ClientConnection):
+    """Connection of an owner that ends even if the other side stops within a TLS record.
+
+    The library's thread then reads the rest of the record, and the library waits for that thread.
+    """
+
+    def close_socket(self) -> None:
+        with suppress(OSError):  # it may be closed already
+            self.socket.shutdown(sockets.SHUT_RDWR)
+        super().close_socket()
+
+
 def dial(
     address: str,
     identity: PartyIdentity,
@@ -383,8 +398,15 @@ def dial(
     while not over():
         fault, here, heard = None, False, False
         try:
-            with connect(address, ssl=context, user_agent_header=NAMED, **_PLAIN) as socket:
+            with connect(
+                address,
+                ssl=context,
+                user_agent_header=NAMED,
+                create_connection=_OwnerConnection,
+                **_PLAIN,
+            ) as socket:
                 _check(socket.socket, pinned)
+                _limit_sending(socket.socket)
                 tell(f"connected to {address}{through}")
                 uses = _compare(socket, tell)
                 met(address, of_der(socket.socket.getpeercert(binary_form=True)), uses)
@@ -462,6 +484,17 @@ def _span(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds / 60:.0f} minutes"
+
+
+def _limit_sending(socket: sockets.socket) -> None:
+    """Have the system end a connection whose other side takes nothing, where it can be told to.
+
+    The library sends under a lock that its pings need, so pings do not notice such a stop.
+    """
+    option = getattr(sockets, "TCP_USER_TIMEOUT", None)
+    if option is not None:
+        with suppress(OSError):
+            socket.setsockopt(sockets.IPPROTO_TCP, option, _UNSENT)
 
 
 async def _alive(socket: ServerConnection) -> bool:

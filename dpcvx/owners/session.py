@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._events import event
+from .._words import plural
 from ..algorithms.base import Answer
 from ..errors import BudgetError, DataError, DpcvxError, LedgerError, RefusedError
 from ..privacy.ledger_file import Journal, past_of
@@ -56,6 +57,10 @@ from .records import sums_in_secret
 Array = NDArray[np.float64]
 # Position after all message rounds of a round.
 _LATE = 1 << 20
+# Codes of messages that this owner cannot use, and that change nothing here.
+_UNUSABLE = ("nonsense", "order", "unreadable", "altered")
+# Number of successive connections with unusable messages alone after which an owner gives up.
+_IN_VAIN = 8
 # Largest number of characters of a reason that an error quotes; longer ones are in the log alone.
 _SHORT = 500
 
@@ -117,6 +122,7 @@ class Session:
         self._reached = 0  # round of an interrupted run that is resumed
         self._ending: Ending | None = None
         self._last_word = b""  # answer to the offer of a run that has ended here
+        self._in_vain = 0  # connections since the last usable message
         self._told = False  # whether the coordinator has sent the end of the run for all
 
     @property
@@ -133,12 +139,14 @@ class Session:
 
         The owner's log has the details of an error.
 
-        A session that has refused repeats its refusal for every further frame.
+        A session that has refused repeats its refusal for every further frame. It also refuses
+        after eight connections in a row that brought no message that it can use.
         """
         if self.refusal is not None:
             return wire.encode(Refusal(self.refusal.code))
         try:
-            return self._handled(frame)
+            answer, self._in_vain = self._handled(frame), 0
+            return answer
         except RefusedError as error:
             code, said = error.code, str(error)
         except BudgetError as error:
@@ -156,7 +164,10 @@ class Session:
         noted = self._kept.note(f"{code}: {said}")
         event("declined", {"agent": self.policy.agent, "code": code})
         self._audit_refusal(code)
-        if code not in ("nonsense", "order", "unreadable", "altered"):
+        if code in _UNUSABLE and self._in_vain >= _IN_VAIN:
+            last = plural(self._in_vain, "connection")
+            said = f"the last {last} brought no message that this owner can use"
+        if code not in _UNUSABLE or self._in_vain >= _IN_VAIN:
             detail = said.removeprefix(REASONS[code]).strip().removesuffix(".")
             detail = detail[1:-1] if detail.startswith("(") else detail
             where = f"see {self._kept.path('log').name}"
@@ -196,6 +207,7 @@ class Session:
         uses : str
             Version that the coordinator names.
         """
+        self._in_vain += 1
         facts = {"agent": self.policy.agent, "address": address, "version": uses}
         event("connected", facts)
         if self._audit is not None:

@@ -3,12 +3,13 @@
 import errno
 import queue
 import re
+import select
 import shutil
 import socket
 import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 import pytest
 from websockets.exceptions import ConnectionClosedError
@@ -17,11 +18,14 @@ from websockets.sync.client import connect
 
 import dpcvx as dp
 from dpcvx.owners import keys, link, wire
+from dpcvx.owners.audit_log import AuditLog, read_log
 from dpcvx.owners.coordinator import Gone
 from dpcvx.owners.faults import fault_of, file_words, proxy_of
 from dpcvx.owners.keys import PartyIdentity
 from dpcvx.owners.link import NAMED, SocketHub, dial
 from dpcvx.owners.messages import Hello, Refusal
+from dpcvx.owners.session import Session
+from tests.owners.settings import offered, planned
 
 NAMES = ["north", "south"]
 
@@ -214,6 +218,116 @@ def test_a_frame_too_large_ends_the_run_on_both_sides(study, monkeypatch, side):
     assert error.code == "large" and "takes no frame of that size" in str(error)
 
 
+def test_a_party_that_sends_garbage_is_left_after_a_few_connections(study, tmp_path, monkeypatch):
+    """It has the coordinator's certificate, and nothing that it sends is a message."""
+    monkeypatch.setattr(link, "_AGAIN", 0.01)
+    _, policy = offered(planned(), tmp_path)
+    session = Session(policy, audit=AuditLog(tmp_path / "audit"))
+
+    async def greeted(self, socket):
+        await socket.recv()
+        await socket.send(b"no message")
+        await socket.recv()
+
+    monkeypatch.setattr(SocketHub, "_greeted", greeted)
+    with coordinator(study) as (_, address, _):
+        dial(
+            address, identity(study, "north"), "", session.hello, session.reply,
+            lambda: session.over or session._in_vain > 20, timeout=30.0, tell=lambda line: None,
+            met=session.met,
+        )  # fmt: skip
+    assert session.refusal.code == "unreadable"
+    assert "the last 8 connections brought no message that this owner can use" in str(
+        session.refusal
+    )
+    assert read_log(tmp_path / "audit").lines[-1]["code"] == "unreadable"
+    assert not policy.ledger.exists()
+
+
+@contextmanager
+def stalling(port, count, most=1 << 30):
+    """A port that passes on what comes, and of the first connection's answers only a part.
+
+    Of the answer of number `count` the last byte is missing, and nothing follows it. Of what goes
+    the other way, about `most` bytes are read.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listening, ExitStack() as open_:
+
+        def serve(near, far, passed):
+            left, ends, read = count if passed else -1, [near, far], 0
+            while ready := select.select(ends, [], [])[0]:
+                for one in ready:
+                    data = one.recv(1 << 16)
+                    read += len(data) if passed and one is near else 0
+                    if read > most:
+                        ends = [far]
+                    if not data and one is far and passed:
+                        ends = [near]
+                        continue
+                    if not data:
+                        return
+                    if one is far and left >= 0:
+                        left -= 1
+                        data = data if left > 0 else data[:-1] if left == 0 else b""
+                    (near if one is far else far).sendall(data)
+
+        def served(near, first):
+            with near, socket.create_connection(("127.0.0.1", port)) as far, suppress(OSError):
+                serve(near, far, first)
+
+        def accept():
+            first = True
+            with suppress(OSError):
+                while True:
+                    near = open_.enter_context(listening.accept()[0])
+                    threading.Thread(target=served, args=(near, first), daemon=True).start()
+                    first = False
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def test_a_link_that_stops_within_a_record_is_given_up_and_opened_again(study, monkeypatch):
+    """The second answer of a coordinator is to the greeting of HTTP.
+
+    The library waited for the rest of the record, whatever its limits of time.
+    """
+    with coordinator(study) as (hub, _, _):
+        monkeypatch.setattr(link, "_PLAIN", {**link._PLAIN, "open_timeout": 0.5})
+        told, ended, over = queue.Queue(), queue.Queue(), threading.Event()
+        with stalling(hub._port, 2) as port:
+            threading.Thread(
+                target=lambda: ended.put(dial(
+                    f"wss://127.0.0.1:{port}", identity(study, "north"), "",
+                    lambda: wire.encode(Hello("north")), lambda frame: frame, over.is_set,
+                    timeout=30.0, tell=told.put,
+                )), daemon=True,
+            ).start()  # fmt: skip
+            hub.gather()
+            until(told, "a machine answers there, and then nothing comes through")
+            over.set()
+            assert hub.exchange({"north": b"a call"}) == {"north": b"a call"}
+            assert ended.get(timeout=30) is None
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such limit")
+def test_a_link_that_takes_no_more_of_a_large_frame_is_opened_again(study, monkeypatch):
+    """The library sends under a lock that its pings need, so pings notice nothing."""
+    monkeypatch.setattr(link, "_UNSENT", 300)
+    told, large = [], b"x" * (1 << 24)
+    with coordinator(study) as (hub, _, _), stalling(hub._port, 1 << 30, 1 << 14) as port:
+        with pytest.raises(dp.RefusedError) as refusal:
+            dial(
+                f"wss://127.0.0.1:{port}", identity(study, "north"), "", lambda: large, bytes,
+                lambda: False, timeout=30.0, tell=told.append,
+            )  # fmt: skip
+    assert any(line.startswith("the coordinator left") for line in told)
+    assert refusal.value.code == "unreadable"  # the second connection carried all of it
+
+
 def test_a_coordinator_that_ends_every_connection_is_left(study, monkeypatch):
     monkeypatch.setattr(link, "_RARELY", 0.01)
     monkeypatch.setattr(link, "_AGAIN", 0.01)
@@ -354,6 +468,17 @@ def test_errors_of_the_library_are_sentences():
     for error in (damaged, told):
         assert fault_of(error).said.startswith("bytes are damaged on the way")
         assert not fault_of(error).lasting
+    part = ssl.SSLError(1, "x")
+    part.reason = "TLSV1_ALERT_DECODE_ERROR"
+    assert fault_of(part, server=True).said == "the connection broke"
+    for number, words in ((3, "of another authority"), (11, "not valid yet"), (12, "has expired")):
+        old = ssl.SSLCertVerificationError(1, "x")
+        old.verify_code, old.verify_message = number, "a list"
+        fault = fault_of(old, server=True)
+        assert fault.code == "certificate" and fault.lasting
+        assert (
+            fault.said.startswith("'ca.crl' in this side's folder of keys") and words in fault.said
+        )
     assert fault_of(TimeoutError("timed out")).said == "nothing answers there"
     stuck = fault_of(TimeoutError("_ssl.c:999: The handshake operation timed out")).said
     assert stuck.startswith("a machine answers there, and then nothing comes through")
