@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
@@ -324,9 +324,11 @@ def _option(
 def _output(text: str) -> Path:
     """Return the path of an output file; refuse it before a run if its folder does not exist."""
     path = Path(text)
-    if path.is_dir() or not path.parent.is_dir():
+    folder = path.parent
+    if path.is_dir() or not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise argparse.ArgumentTypeError(
-            f"'{text}' is not a file in an existing folder: the variables could not be saved"
+            f"'{text}' is not a file in an existing folder that you can write: the variables could "
+            "not be saved"
         )
     return path
 
@@ -338,10 +340,20 @@ def _say(text: str) -> None:
 
 def _save(path: Path, arrays: Mapping[str, NDArray[np.float64]]) -> None:
     """Save arrays to a file that only the user can read, since they may hold local variables."""
-    path.unlink(missing_ok=True)  # a process that has the old file open keeps reading that one
-    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(number, "wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
+    draft = path.with_name(f"{path.name}.new")
+    try:
+        draft.unlink(missing_ok=True)
+        number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(number, "wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
+        os.replace(draft, path)
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink()
+        said = file_words(error, path, "written").removesuffix(".")
+        raise refused(
+            "storage", f"{said}. The run is over: the same command writes this file, and no more"
+        ) from None
 
 
 def _authority(asked: argparse.Namespace) -> None:

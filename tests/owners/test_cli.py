@@ -1,5 +1,6 @@
 """The command: keys, checks and inspections; `test_link` and the campaign of kills run the rest."""
 
+import errno
 import os
 import re
 import shutil
@@ -114,6 +115,22 @@ def equipped(tmp_path_factory):
         main(["keys", "sign", "authority", "keys/coordinator.csr"])
         shutil.copy("authority/ca.crt", "keys/ca.crt")
     return folder
+
+
+def test_a_disk_that_is_full_when_variables_are_saved_keeps_the_earlier_file(tmp_path, monkeypatch):
+    path = tmp_path / "shared.npz"
+    cli._save(path, {"x": np.arange(3.0)})
+    before = path.read_bytes()
+
+    def full(file, **arrays):
+        file.write(b"a part")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(cli.np, "savez", full)
+    with pytest.raises(dp.RefusedError, match="'shared.npz' cannot be written: no space") as full:
+        cli._save(path, {"x": np.arange(4.0)})
+    assert full.value.code == "storage" and "the same command writes this file" in str(full.value)
+    assert path.read_bytes() == before and [*tmp_path.iterdir()] == [path]
 
 
 @pytest.mark.parametrize("place", ["nowhere", "nowhere/deeper", "folder", "empty", os.devnull])
