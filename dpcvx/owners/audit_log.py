@@ -136,6 +136,16 @@ class AuditLog:
         tail.add(line, link, len(text))
         self._grown = True
 
+    def require_intact(self) -> None:
+        """Do nothing if the file is an intact log, or does not exist.
+
+        Raises
+        ------
+        LedgerError
+            If the file is no intact log, or cannot be read.
+        """
+        self._tail()
+
     def begun_with(self, run: str) -> Mapping[str, str] | None:
         """Return the package versions that a run began with; None if the log lacks the run."""
         return self._tail().begun.get(run)

@@ -35,6 +35,7 @@ from ..errors import LedgerError, RefusedError
 from ..privacy.ledger_file import lock, past_of, spent_of
 from ..run.gate import Release
 from . import wire
+from .audit_log import AuditLog
 from .faults import file_words
 from .messages import Answers, End, Ended, Exchange, FinalAccount, Parted, RunBegun, refused
 
@@ -42,6 +43,9 @@ Array = NDArray[np.float64]
 T = TypeVar("T")
 # Bytes of free space that a run requires beside the ledger.
 _ROOM = 1 << 18
+# Files beside the ledger that a run opens, if they exist, with the mode and what is done to them.
+_BESIDE = dict.fromkeys(("audit", "lock", "log", "seen"), (os.O_RDWR, "written"))
+_BESIDE |= dict.fromkeys(("final.dpx", "own.dpx", "yes.dpx"), (os.O_RDONLY, "read"))
 
 
 class StoredFrames(Sequence[T]):
@@ -359,9 +363,9 @@ class OwnerFiles:
         ------
         LedgerError
             If the folder is missing, read-only or full, if its file system takes no locks, or if
-            the ledger cannot be read or written.
+            the ledger, its audit log or another file beside it cannot be read or written.
         """
-        trial, folder = self.path("trial"), self._ledger.parent
+        trial, folder, done = self.path("trial"), self._ledger.parent, "written"
         try:
             if not folder.is_dir():
                 raise LedgerError(
@@ -373,8 +377,14 @@ class OwnerFiles:
                 os.close(os.open(self._ledger, os.O_RDWR))
                 past_of(self._ledger)
             _ = self.lines
+            for what, (mode, done) in _BESIDE.items():
+                with suppress(FileNotFoundError):  # a run creates it
+                    os.close(os.open(self.path(what), mode))
+            done = "written"
+            AuditLog(self.path("audit")).require_intact()
+            trial.unlink(missing_ok=True)
             try:
-                number = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                number = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 with os.fdopen(number, "wb") as file:
                     _locked(number, trial)
                     file.write(bytes(_ROOM))
@@ -383,7 +393,7 @@ class OwnerFiles:
             finally:
                 trial.unlink(missing_ok=True)
         except OSError as error:
-            said = file_words(error, error.filename or trial, "written")
+            said = file_words(error, error.filename or trial, done)
             raise LedgerError(
                 f"The folder of the ledger cannot be used. {said} Every release is on disk before "
                 "it is sent."
@@ -427,7 +437,8 @@ class OwnerFiles:
         """
         path = self.path(f"{what}.dpx")
         draft = path.with_name(f"{path.name}.new")
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        draft.unlink(missing_ok=True)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

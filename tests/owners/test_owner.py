@@ -10,6 +10,7 @@ import pytest
 import dpcvx as dp
 from dpcvx.owners import keys
 from dpcvx.owners.agreement import Agreement
+from dpcvx.owners.audit_log import AuditLog
 from dpcvx.owners.files import CoordinatorLog, OwnerFiles
 from dpcvx.owners.messages import AgentReply
 from dpcvx.owners.owner import Shown
@@ -40,6 +41,51 @@ def test_a_folder_that_takes_no_locks_is_named_by_check_and_before_a_run(
     with pytest.raises(dp.LedgerError, match="'run.dpx' cannot be locked"):
         CoordinatorLog(tmp_path / "run.dpx")
     assert not (tmp_path / "north/spent.jsonl.trial").exists()
+
+
+@pytest.mark.parametrize(
+    "what", ["audit", "final.dpx", "lock", "log", "own.dpx", "seen", "yes.dpx"]
+)
+def test_a_file_beside_the_ledger_that_is_anothers_is_named_by_check(tmp_path, monkeypatch, what):
+    owner, opens = dp.Owner(write(tmp_path) / "north" / "owner.toml"), os.open
+    path = OwnerFiles(owner.policy.ledger).path(what)
+    path.touch()
+
+    def denied(place, *arguments, **named):
+        if os.fspath(place) == os.fspath(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
+        return opens(place, *arguments, **named)
+
+    monkeypatch.setattr(os, "open", denied)
+    done = "read" if what.endswith("dpx") else "written"
+    said = f"'spent.jsonl.{what}' cannot be {done}: permission denied. Give the user"
+    with pytest.raises(dp.ModelError, match=f"ledger: you cannot join yet. .*{said}"):
+        owner.check()
+    with pytest.raises(dp.LedgerError, match=said):
+        owner.join("wss://127.0.0.1:1", timeout=0.1)
+
+
+def test_a_damaged_audit_log_is_named_by_check_and_before_a_run(tmp_path):
+    owner = dp.Owner(write(tmp_path) / "north" / "owner.toml")
+    log = AuditLog(OwnerFiles(owner.policy.ledger).path("audit"))
+    log.add("opened", agent="north")
+    assert "'spent.jsonl' is created" in owner.check()
+    log.path.write_bytes(log.path.read_bytes().replace(b"north", b"south"))
+    said = "'spent.jsonl.audit' is not intact after 0 lines"
+    with pytest.raises(dp.ModelError, match=f"ledger: you cannot join yet. .*{said}"):
+        owner.check()
+    with pytest.raises(dp.LedgerError, match=said):
+        owner.join("wss://127.0.0.1:1", timeout=0.1)
+
+
+def test_drafts_that_another_user_left_are_replaced(tmp_path):
+    owner = dp.Owner(write(tmp_path) / "north" / "owner.toml")
+    files = OwnerFiles(owner.policy.ledger)
+    for what in ("trial", "offer.dpx.new"):
+        files.path(what).symlink_to(tmp_path / "elsewhere")
+    owner.check()
+    files.keep("offer", b"an offer")
+    assert files.known("offer") == b"an offer" and not (tmp_path / "elsewhere").exists()
 
 
 class Terminal(io.StringIO):
