@@ -377,7 +377,8 @@ class OwnerFiles:
                 os.close(os.open(self._ledger, os.O_RDWR))
                 past_of(self._ledger)
             _ = self.lines
-            for what, (mode, done) in _BESIDE.items():
+            for what, (mode, action) in _BESIDE.items():
+                done = action
                 with suppress(FileNotFoundError):  # a run creates it
                     os.close(os.open(self.path(what), mode))
             done = "written"
