@@ -120,7 +120,9 @@ def grows_with_labels(local: LocalProgram, sensitivity: Sensitivity) -> bool:
     """
     if is_quadratic_given_data(local.form):
         return True
-    if not any(_product(t.form, term.atom) for t in sensitivity.records for term in t.terms):
+    terms = [(task.form, term.atom) for task in sensitivity.records for term in task.terms]
+    # A product with nothing inside, such as X @ w, has no label.
+    if not any(any(u.terms for u in a.args) and _product(form, a) for form, a in terms):
         return False
     return grows(local, sensitivity)
 

@@ -276,3 +276,54 @@ def test_linear_terms_of_a_clipped_product_are_clipped_with_it(relation):
         gradients.append(bound.gradient(np.full(3, -0.5)))
     moved = np.linalg.norm(gradients[0] - gradients[1])
     assert 0.5 * 0.7 * changes < moved <= 0.7 * changes * (1 + 1e-9)
+
+
+PINBALLS = {
+    "maximum": lambda r: cp.maximum(0.8 * r, -0.2 * r),
+    "pos and neg": lambda r: 0.8 * cp.pos(r) + 0.2 * cp.neg(r),
+    "abs and a linear term": lambda r: 0.5 * cp.abs(r) + 0.3 * r,
+    "pos and a linear term": lambda r: cp.pos(r) - 0.2 * r,
+}
+
+
+@pytest.mark.parametrize("clip", [None, 0.7, 1.3, 1.5, 5.0])
+@pytest.mark.parametrize("spelling", PINBALLS)
+def test_linear_terms_beside_a_loss_count_in_each_record(spelling, clip):
+    """A record moves the gradient by 0.8 times its norm, above the 0.5 of the absolute value."""
+    w, rows = cp.Variable(3, name="w"), dp.Rows(2.0, records="person")
+    X = dp.Private(shape=(4, 3), name="X", adjacency=rows)
+    y = dp.Private(shape=4, name="y", adjacency=rows)
+    form = form_of(cp.sum(PINBALLS[spelling](y - X @ w)))[1]
+    names = [spec.name for spec in form.private]
+    known = derive(form, "north", lambda: Extent(-np.ones(3), np.ones(3)), clip=clip)
+    largest = min(1.6, clip or 1.6)
+    assert known.bound(2).value == pytest.approx(2 * largest)
+    assert known.near(2, np.zeros(3)) == pytest.approx(2 * largest)
+    gradients = []
+    for side in (1.0, -1.0):
+        values = {"X": np.zeros((4, 3)), "y": np.zeros(4)}
+        values["X"][1, 0], values["y"][1] = 2 * side, 2.0
+        data = [values[name].ravel(order="F") for name in names]
+        gradients.append(form.bind(data, known.clips, limited=True).gradient(np.zeros(3)))
+    assert np.linalg.norm(gradients[0] - gradients[1]) == pytest.approx(2 * largest)
+
+
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_linear_terms_keep_the_order_of_labels(clip):
+    """The linear term of the first label's records precedes the loss of the second's."""
+    w, parts = cp.Variable(2, name="w"), {}
+    for name, size in (("X", 1.0), ("Z", 3.0)):
+        rows = dp.Rows(size, records=name)
+        parts[name] = dp.Private(shape=(3, 2), name=name, adjacency=rows)
+    cost = cp.sum(parts["Z"] @ w) + cp.sum(cp.pos(parts["X"] @ w)) + cp.sum(cp.pos(parts["Z"] @ w))
+    known = derive(form_of(cost)[1], "north", lambda: Extent(-np.ones(2), np.ones(2)), clip=clip)
+    by_label = {
+        known.adjacency_of(task).label: clip.atom
+        for task, clip in zip(known.records, known.clips, strict=bool(known.clips))
+    }
+    form = known.records[0].form
+    for label, atom in by_label.items():
+        ((k, _),) = form.atoms[atom].args[0].G
+        assert known.private[k].adjacency.label == label
+    # Of Z, derivatives go from 1 to 2, and norms to 3.
+    assert known.bound(2).value == pytest.approx(2 * min(6.0, clip or 6.0))
