@@ -13,6 +13,7 @@ from ..algorithms.joint import size_of
 from ..algorithms.learned_scale import LOUDEST, LearnScale
 from ..algorithms.program import LocalProgram, once_per_kind
 from ..errors import PrivacyError
+from ..model.adjacency import Rows
 from ..model.declaration import Declaration
 from ..model.normal_form import NormalForm
 from ..plan.agent_plan import agents_of
@@ -39,9 +40,35 @@ _WHY = (
 # Noise p that is assumed for a run without noise.
 _QUIET = 1e-3
 
-_NO_LOSS = (
-    "the private data of agent '{}' are not records (dp.Rows) in one loss of each record's scores "
-    "X @ w"
+_NO_RECORDS = (
+    "agent '{}' has no loss of records. Pass adjacency=dp.Rows(...) to dp.Private for its data, "
+    "and write a loss of each row's scores, such as cp.sum(cp.logistic(-X @ w)) / n"
+)
+_LABELS = (
+    "agent '{}' has records with {} labels, and one clip cannot fit all of them. If a row of each "
+    "belongs to the same person, pass the same records= to each dp.Rows(...). Else give each label "
+    "an agent of its own"
+)
+_WEIGHTS = (
+    "private data of agent '{}' weigh functions of variables, and no clip covers such terms. Make "
+    "these weights public"
+)
+_ASSERTED = (
+    "the sensitivity of agent '{}' is asserted, and says nothing about single records. Write "
+    "dp.Agent(...) without sensitivity="
+)
+_LIMITS = "constraints of agent '{}' contain private data, so the plan releases its data once"
+_OUTSIDE = (
+    "agent '{}' has terms with private data outside of its loss of records, and no clip covers "
+    "them. Write one sum over rows of data with dp.Rows(...)"
+)
+_AFFINE = (
+    "the gradient of agent '{}' is affine in its private data, so there is no curvature of records "
+    "to learn. Leave out the method as well, and one release suffices"
+)
+_UNBOUNDED = (
+    "contributions of agent '{}' have no finite bound above 0 at the initial point. Pass another "
+    "point to dp.Problem(..., start={{...}}), at which gradients of records exist and are not 0"
 )
 
 
@@ -186,18 +213,25 @@ def _with_reach(study: Study, request: Selection, scale: LearnScale) -> Study | 
             f"rounds={request.rounds} leaves no step, as the first {learning} rounds learn. Raise "
             "rounds="
         )
-    reaching = None if obstacle else _reaching(study)
-    return reaching or obstacle or _NO_LOSS.format(agents[0].name)
+    return obstacle or _reaching(study)
 
 
 def _obstacle(study: Study, local: LocalProgram) -> str:
     """Return why the scale of an agent's records cannot be learned; "" if there is no obstacle."""
     sensitivity, name = study.sensitivities[local.name], local.name
     if sensitivity is None:
-        return _NO_LOSS.format(name) if local.form.private else ""
-    claimed = sensitivity.weights is not None or sensitivity.asserted is not None
-    if claimed or len(sensitivity.records) != 1 or local.limits:
-        return _NO_LOSS.format(name)
+        return _NO_RECORDS.format(name) if local.form.private else ""
+    if sensitivity.asserted is not None:
+        return _ASSERTED.format(name)
+    if local.limits:
+        return _LIMITS.format(name)
+    if sensitivity.weights is not None:
+        return _WEIGHTS.format(name)
+    if not sensitivity.records:
+        rows = any(isinstance(spec.adjacency, Rows) for spec in sensitivity.private)
+        return (_AFFINE if rows else _NO_RECORDS).format(name)
+    if len(sensitivity.records) > 1:
+        return _LABELS.format(name, len(sensitivity.records))
     reached = [atom for atom in local.form.atoms if all(map(bool, local.form.reach(atom)))]
     if all(atom.rule.product is not None for atom in reached):
         return f"the losses of agent '{name}' are linear in its variables, and have no curvature"
@@ -241,10 +275,11 @@ def _is_smooth(form: NormalForm) -> bool:
     )
 
 
-def _reaching(study: Study) -> Study | None:
+def _reaching(study: Study) -> Study | str:
     """Return the compiled problem with clips at records' largest contributions at the start.
 
-    None if these are not finite and positive, or if clips alone do not bound the sensitivity.
+    Return the obstacle if these are not finite and positive, or if clips alone do not bound the
+    sensitivity.
     """
 
     def reach(local: LocalProgram) -> float | None:
@@ -260,12 +295,17 @@ def _reaching(study: Study) -> Study | None:
         except Unbounded:
             return math.nan
 
-    clips = once_per_kind(study.program.agents, reach)
-    if not all(clip is None or 0 < clip < math.inf for clip in clips):
-        return None
+    agents = study.program.agents
+    clips = once_per_kind(agents, reach)
+    for local, clip in zip(agents, clips, strict=True):
+        if clip is not None and not 0 < clip < math.inf:
+            return _UNBOUNDED.format(local.name)
     reaching = study.clipped(clips)
-    derived = filter(None, reaching.sensitivities.values())
-    return reaching if all(sensitivity.clips_alone for sensitivity in derived) else None
+    for local in agents:
+        sensitivity = reaching.sensitivities[local.name]
+        if sensitivity is not None and not sensitivity.clips_alone:
+            return _OUTSIDE.format(local.name)
+    return reaching
 
 
 def _in_range(

@@ -29,6 +29,20 @@ def records(loss, adjacency=None, penalty=None, clip=None):
     return dp.Problem(agents)
 
 
+ROWS, OTHERS = (
+    dp.Private(shape=(M, 3), name=name, adjacency=dp.Rows(1.0, records=name)) for name in "XZ"
+)
+WEIGHTS = dp.Private(shape=2, name="weights", adjacency=dp.Within(0.1), nonneg=True)
+
+
+def of_one(cost, **settings):
+    """One agent within a ball."""
+    w = cp.Variable(3, name="w")
+    return dp.Problem(
+        [dp.Agent(cp.Minimize(cost(w)), [cp.norm(w) <= 1], name="station", **settings)]
+    )
+
+
 def logistic(margins):
     return cp.logistic(-margins)
 
@@ -102,10 +116,32 @@ REFUSED = {
         records(logistic),
         {"release": "once", "algorithm": dp.FederatedGradient()},
     ),
-    "agent 'station' are not records": (
-        dp.Problem(
-            [dp.Agent(cp.Minimize(cp.sum_squares(cp.Variable(3) - READINGS)), name="station")]
-        ),
+    "agent 'station' has no loss of records. Pass adjacency=dp.Rows": (
+        of_one(lambda w: cp.sum_squares(w - READINGS)),
+        {"algorithm": dp.FederatedGradient()},
+    ),
+    "2 labels, and .* pass the same records= to each": (
+        of_one(lambda w: cp.sum(cp.logistic(ROWS @ w)) + cp.sum(cp.logistic(OTHERS @ w))),
+        {"algorithm": dp.FederatedGradient()},
+    ),
+    "outside of its loss of records, .* Write one sum over rows": (
+        of_one(lambda w: cp.sum(cp.logistic(ROWS @ w)) + READINGS @ w),
+        {"algorithm": dp.FederatedGradient()},
+    ),
+    "weigh functions of variables, .* Make these weights public": (
+        of_one(lambda w: cp.sum(cp.logistic(ROWS @ w)) + WEIGHTS[0] * cp.sum_squares(w)),
+        {"algorithm": dp.FederatedGradient()},
+    ),
+    "is asserted, .* without sensitivity=": (
+        of_one(lambda w: cp.sum(cp.logistic(ROWS @ w)), sensitivity=dp.Asserted(1.0)),
+        {"algorithm": dp.FederatedGradient()},
+    ),
+    "affine in its private data, .* Leave out the method": (
+        of_one(lambda w: cp.sum(ROWS @ w) + cp.sum_squares(w)),
+        {"algorithm": dp.FederatedGradient()},
+    ),
+    r"above 0 at the initial point. Pass another point to dp.Problem\(..., start=": (
+        of_one(lambda w: cp.sum_squares(ROWS @ w)),
         {"algorithm": dp.FederatedGradient()},
     ),
 }
