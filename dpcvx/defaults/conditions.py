@@ -45,6 +45,7 @@ def conditions(
     *,
     noisy_steps: bool,
     distance: float | None = None,
+    releases: int = 0,
 ) -> Conditions:
     """Return the number of rounds and the noise of a run; see `Conditions`.
 
@@ -57,6 +58,8 @@ def conditions(
         Whether steps have noise; else the conditions have none.
     distance : float, optional
         Approximate distance from the initial point to the optimum, if known.
+    releases : int
+        Number of releases of an agent, if known; a single one is at the initial point.
     """
     noises = [agent.noise for agent in agents if agent.noise is not None and noisy_steps]
     quiet = Conditions(
@@ -69,7 +72,11 @@ def conditions(
     )
     if not noises:
         return quiet
-    # The noise may depend on the point; its size near the optimum matters.
+    # The noise may depend on the point; its size near the optimum matters, except in one release.
+    if releases == 1:
+        at_start = tuple(once_per_kind(agents, lambda a: _spread(a, 0.0)))
+        if any(at_start):
+            return replace(quiet, noise=at_start)
     if distance is None:
         derived = [agent.sensitivity for agent in agents if agent.sensitivity is not None]
         flattens = any(sensitivity.flattens for sensitivity in derived)

@@ -125,7 +125,9 @@ def best_rounds(problem: Declaration, study: Study, request: Selection) -> Noisy
             releases = algorithm.releases(T, study.program)
             noisy = calibrated(agents, asked, algorithm.requirements, T, releases, least, False)
             distance = None if scene is None else scene.distance
-            public = conditions(study.program, noisy, T, noisy_steps=True, distance=distance)
+            public = conditions(
+                study.program, noisy, T, noisy_steps=True, distance=distance, releases=releases
+            )
             public = _divided(public, algorithm.requirements)
             if scene is None:
                 scene = landscape(study.program, public)

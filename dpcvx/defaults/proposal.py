@@ -243,7 +243,7 @@ def _with_steps(draft: Draft, selection: Selection) -> tuple[Draft, Selection]:
     """Return the plan's draft with the method's parameters, and the request with a forecast."""
     program, agents, algorithm = draft.program, draft.agents, draft.algorithm
     noisy = draft.noisy and not draft.once and not draft.steps_first
-    public = conditions(program, agents, draft.rounds, noisy_steps=noisy)
+    public = conditions(program, agents, draft.rounds, noisy_steps=noisy, releases=draft.releases)
     if getattr(algorithm, "step", math.nan) is None and not draft.needs.first:
         for why in step_reasons(program, public):
             selection = selection.chosen("step", why)
