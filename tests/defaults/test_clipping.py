@@ -9,6 +9,8 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.defaults.clipping import SCORES, SHARE, grows_with_labels, with_clips
+from dpcvx.defaults.conditions import conditions
+from dpcvx.defaults.landscape import landscape
 from dpcvx.defaults.study import study as compiled
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6, "scale": "declared"}
@@ -221,3 +223,16 @@ def test_runs_clip():
 def test_what_is_no_length_is_refused(clip):
     with pytest.raises(dp.ModelError, match=r"clip_norm=.*must be a positive number, or math\.inf"):
         clinic(logistic, clip=clip)
+
+
+def test_slopes_of_clipped_records_beside_an_intercept_are_clipped_at_zero_data_as_well():
+    """At the edge of the set, a record of zeros has an unclipped gradient of 2 * 3 by its label."""
+    w, b = cp.Variable(3, name="w"), cp.Variable(name="b")
+    X = dp.Private(shape=(RECORDS, 3), name="X", adjacency=dp.Rows(2.0, records="person"))
+    y = dp.Private(shape=RECORDS, name="y", adjacency=dp.Rows(2.0, records="person"))
+    limits = [cp.norm(cp.hstack([w, b])) <= 3]
+    cost, clip = cp.sum_squares(X @ w + b - y) / RECORDS, 0.1 / RECORDS
+    agent = dp.Agent(cp.Minimize(cost), limits, name="clinic", clip_norm=clip)
+    plan = dp.Problem([agent]).plan(dp.FederatedGradient(1.0), rounds=2, **BUDGET)
+    public = conditions(plan.program, plan.agents, 2, noisy_steps=True)
+    assert landscape(plan.program, public).slope <= 0.1 * (1 + 1e-6)
