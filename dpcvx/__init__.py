@@ -56,10 +56,10 @@ if _TYPE_CHECKING:  # for type checkers only; at run time a name is imported at 
     from .privacy.mechanism import Staircase as Staircase
     from .problem import Plan as Plan
     from .problem import Problem as Problem
-    from .run.executors.dask import Dask as Dask
+    from .run.executors.cluster import MPI as MPI
+    from .run.executors.cluster import Dask as Dask
     from .run.executors.in_process import Serial as Serial
     from .run.executors.in_process import Threads as Threads
-    from .run.executors.mpi import MPI as MPI
     from .run.executors.processes import Processes as Processes
     from .run.recourse import RecourseSolution as RecourseSolution
     from .run.result import Result as Result
@@ -83,7 +83,7 @@ if _TYPE_CHECKING:  # for type checkers only; at run time a name is imported at 
 _FILES = {
     "ADMM": "algorithms.admm",
     "DPP2": "algorithms.dpp2",
-    "MPI": "run.executors.mpi",
+    "MPI": "run.executors.cluster",
     "Agent": "model.agent",
     "Algorithm": "algorithms.base",
     "Asserted": "model.spec",
@@ -91,7 +91,7 @@ _FILES = {
     "BudgetError": "errors",
     "ByPerson": "model.adjacency",
     "Comparison": "tuning.tune",
-    "Dask": "run.executors.dask",
+    "Dask": "run.executors.cluster",
     "DataError": "errors",
     "DecentralizedADMM": "algorithms.decentralized_admm",
     "DecentralizedGradient": "algorithms.decentralized_gradient",

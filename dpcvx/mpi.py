@@ -11,7 +11,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from .run.executors.mpi import serve
+from .run.executors.cluster import serve
 
 
 def main(arguments: list[str]) -> None:

@@ -6,11 +6,11 @@ import numpy as np
 
 from dpcvx.privacy.entries import Entry
 from dpcvx.privacy.randomness import source_for
-from dpcvx.run.batch import one_by_one
 from dpcvx.run.data import sources_of
 from dpcvx.run.gate import PrivacyGate, Release
 from dpcvx.run.loop import drive_silently
 from dpcvx.run.part import oracle_of, parts_of
+from dpcvx.run.resume import one_by_one
 from tests.spies import gate_of_one
 
 

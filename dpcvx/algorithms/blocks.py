@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..model.canonical import ConeData
-from ..model.coupling import Eliminated, eliminate
+from ..model.constraints import Eliminated, eliminate
 from ..model.matrices import SLACK, round_down
 from ..solvers.blocks import separable
 from ..solvers.conic import ConicProgram, Outcome

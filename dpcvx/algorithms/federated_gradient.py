@@ -25,14 +25,14 @@ from .._arguments import Kind, integer, optional
 from ..errors import ModelError
 from ..guard import frameless
 from ..privacy.secret_sharing import Share
-from ..sensitivity.queries.gradients import Gradient, Summand
-from ..sensitivity.queries.query import Query
-from ..sensitivity.queries.scale import (
+from ..sensitivity.queries.data import (
     CurvatureSums,
     LearnedGradient,
     LearnedSummand,
     RecordsAbove,
 )
+from ..sensitivity.queries.gradients import Gradient, Summand
+from ..sensitivity.queries.query import Query
 from ..solvers.conic import Outcome
 from ..solvers.newton import PLAIN
 from ..solvers.projector import Projector

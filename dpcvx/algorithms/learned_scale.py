@@ -38,7 +38,7 @@ from ..model.curvature import strong_convexity
 from ..model.matrices import spectral_norm
 from ..model.normal_form import NormalForm
 from ..model.quadratic import quadratic
-from ..model.record_curvature import RecordCurvature
+from ..model.record_rows import RecordCurvature
 from ..privacy.secret_sharing import SecretSum
 from .facts import Conditions
 from .joint import AtPoint

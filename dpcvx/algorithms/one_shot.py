@@ -61,7 +61,7 @@ from .summed import (
     secrecy,
     shared,
 )
-from .toward_start import followed
+from .weighted_sums import followed
 from .written_model import Decision, Rules, SolverChoice, WrittenModel
 
 Array = NDArray[np.float64]
@@ -191,7 +191,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         explains the distance (James and Stein). This applies if gradients are affine in the data,
         or the model is solved as written. Without a proxy, the solution stays near the initial
         point if noise explains more than half of the release and objectives have curvature in every
-        direction of the noise; see `dpcvx.algorithms.toward_start`. The result has a note if this
+        direction of the noise; see `dpcvx.algorithms.weighted_sums`. The result has a note if this
         happens. With ``prior=``, or with private data in constraints, nothing is moved.
     as_written : bool, optional
         Whether to release the data and solve the model as written. If omitted, this is done only if

@@ -21,8 +21,7 @@ from ..guard import understood
 from ..model.agent import Agent, Model, not_dcp, require_real
 from ..model.canonical import ConeData, Structures, cone_data, public_copy
 from ..model.collapse import normal_form, parts_of
-from ..model.corners import CornerConstraint, corner_constraint
-from ..model.coupling import Coupling, coupling_of
+from ..model.constraints import CornerConstraint, Coupling, corner_constraint, coupling_of
 from ..model.declaration import Declaration
 from ..model.layout import Layout, gather
 from ..model.normal_form import LARGEST, NormalForm
@@ -34,8 +33,7 @@ from ..solvers.blocks import Blocks, blocks_of, empty_set, separable
 from ..solvers.conic import Outcome
 from ..solvers.newton import PLAIN
 from ..solvers.projector import Projector
-from .toward_start import SlopeNoise
-from .weighted_sums import reads_moments, weighted_sums
+from .weighted_sums import SlopeNoise, reads_moments, weighted_sums
 from .written_model import (
     Decision,
     Rules,

@@ -28,7 +28,7 @@ from ..guard import understood
 from ..model.adjacency import Within
 from ..model.agent import Agent, private_in
 from ..model.canonical import ConeData, public_copy, require_solver
-from ..model.corners import at_corner
+from ..model.constraints import at_corner
 from ..model.declaration import Declaration, affine
 from ..model.layout import Layout, picked, projected
 from ..model.matrices import as_array, real_entries

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..algorithms.joint import coupling_rows, joint_set, picked, places_of, size_of, square_sum
 from ..algorithms.program import AsWritten, LocalProgram, Program
-from ..algorithms.toward_start import SlopeNoise
+from ..algorithms.weighted_sums import SlopeNoise
 from ..model.declaration import Declaration
 from ..model.matrices import blas, without_zeros
 from ..model.prior import Expectation

@@ -48,14 +48,16 @@ from ..privacy.mechanism import Gaussian, Laplace, Staircase
 from ..privacy.secret_sharing import Encoding, Partial, Residues, SecretSum, Share
 from ..privacy.split_noise import SplitNoise
 from ..sensitivity.estimates import Estimate, JamesStein
-from ..sensitivity.queries.data import DataCurvature, MomentsTerm, ReleasedData
-from ..sensitivity.queries.gradients import Gradient, Step, Summand
-from ..sensitivity.queries.scale import (
+from ..sensitivity.queries.data import (
     CurvatureSums,
+    DataCurvature,
     LearnedGradient,
     LearnedSummand,
+    MomentsTerm,
     RecordsAbove,
+    ReleasedData,
 )
+from ..sensitivity.queries.gradients import Gradient, Step, Summand
 from ..sensitivity.queries.solutions import LocalSolution, PerturbedMinimizer
 from ..sensitivity.release_once import Once
 from ..sensitivity.second_moments import Scaled

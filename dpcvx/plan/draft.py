@@ -24,8 +24,7 @@ from ..model.declaration import Declaration
 from ..model.prior import expectations
 from ..privacy.contraction import Certificate
 from ..privacy.last_iterate import LastIterate
-from ..sensitivity.queries.data import MomentsTerm
-from ..sensitivity.queries.scale import LearnedSummand
+from ..sensitivity.queries.data import LearnedSummand, MomentsTerm
 from ..sensitivity.stored_vectors import Smoothness
 from ..solvers.newton import kernel_for
 from . import checks, last_iterate, limits

@@ -13,7 +13,7 @@ with a given probability. The total probability is divided over all rows, in sha
 on anything public. Rows that depend on one noise vector share one set.
 
 A constraint without such margins, of a geometric program or with functions of the data, holds at
-the unsafe corner of a box around the data; see `dpcvx.model.corners`. Its part of the
+the unsafe corner of a box around the data; see `dpcvx.model.constraints`. Its part of the
 probability is divided over the entries and sides of the box that are used.
 
 Truncated noise certainly lies in a box. Margins are then the largest moves of a row by noise in the

@@ -13,7 +13,7 @@ from .._arguments import pairs, show
 from ..algorithms.base import Algorithm
 from ..algorithms.learned_scale import LearnScale
 from ..algorithms.program import AsWritten
-from ..algorithms.toward_start import SlopeNoise
+from ..algorithms.weighted_sums import SlopeNoise
 from ..errors import ModelError, PrivacyError
 from ..model.agent import Agent
 from ..model.declaration import Declaration

@@ -25,16 +25,14 @@ from ..privacy.accounts import Account
 from ..privacy.ledger import Ledger
 from ..privacy.ledger_file import Journal, load
 from ..privacy.randomness import PublicCoins, source_for
-from .batch import batches, one_by_one
 from .data import all_checked, sources_of
 from .executors.in_process import Automatic, Durable, Executor, Serial, Threads
-from .loop import drive, whole_start
+from .loop import drive, returned, whole_start
 from .part import AgentPart, gate_of, parts_of, worker_of
 from .repeats import planned_entries, remember, run_of, warn_of_changes, warn_of_repeats
 from .report import Reporter
 from .result import Result
-from .resume import Start, as_begun, begin
-from .returned import returned
+from .resume import Start, as_begun, batches, begin, one_by_one
 from .solution import Iterate, Solution, assign
 from .watch import Watch, check_shown
 from .worker import Worker

@@ -19,11 +19,11 @@ from .._arguments import of_package
 from ..errors import PrivacyError, package_fault
 from ..model.normal_form import Evaluator
 from ..model.quadratic import data_curvature
-from ..model.record_curvature import RecordCurvature
+from ..model.record_rows import RecordCurvature
 from ..model.row_blocks import bound_objective
 from ..model.trailing import BehindTheDoor, of_all
 from ..privacy.mechanism import Calibrated
-from ..sensitivity.queries.data import MomentsTerm
+from ..sensitivity.queries.data import CurvatureSums, MomentsTerm
 from ..sensitivity.queries.query import (
     Facts,
     Known,
@@ -33,7 +33,6 @@ from ..sensitivity.queries.query import (
     finite_gradient,
     require_priced,
 )
-from ..sensitivity.queries.scale import CurvatureSums
 from ..sensitivity.queries.solutions import PerturbedMinimizer
 from ..sensitivity.stored_vectors import (
     LinearCombination,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import PrivacyError
 from ..model.normal_form import Evaluator
 from ..model.quadratic import data_curvature
-from ..model.record_curvature import RecordCurvature
+from ..model.record_rows import RecordCurvature
 from ..privacy.accounts import Account
 from ..sensitivity.queries.query import Facts, Objective, Query, finite_clipped
 from ..sensitivity.release_once import Publication, Statistic

@@ -23,15 +23,13 @@ from ..privacy.ledger import Ledger
 from ..privacy.ledger_file import finished, past_of
 from ..sensitivity.queries.query import Facts, Query, finite_gradient
 from ..sensitivity.stored_vectors import LinearCombination
-from .batch import batches, one_by_one
 from .gate import Release
-from .loop import drive_silently
+from .loop import drive_silently, returned
 from .oracle import AgentOracle
 from .part import parts_of
 from .public_oracle import PublicOracle, published
 from .result import Result, Status, Transcript
-from .resume import begin
-from .returned import returned
+from .resume import batches, begin, one_by_one
 from .solution import assign
 from .watch import check_replayable
 

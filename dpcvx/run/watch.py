@@ -20,10 +20,10 @@ from ..defaults.conditions import conditions
 from ..errors import PrivacyError
 from ..plan.terms import Terms
 from ..solvers.conic import Outcome
-from .batch import Agents
 from .history import History, Round
 from .report import Reporter
 from .result import Status
+from .resume import Agents
 from .worker import Growth, Reply, of_residuals
 
 Array = NDArray[np.float64]

@@ -34,13 +34,12 @@ from ..plan.terms import Terms
 from ..privacy.accounting import Composition, check_delta
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace, Mechanism, Staircase
 from ..privacy.randomness import Source, source_for
-from ..run.batch import one_by_one
 from ..run.data import DataSource
 from ..run.gate import read_for_gradients
 from ..run.loop import drive_silently
 from ..run.oracle import AgentOracle
 from ..run.part import parts_of
-from ..run.resume import begin
+from ..run.resume import begin, one_by_one
 from ..sensitivity.queries.query import Query
 from ..sensitivity.stored_vectors import LinearCombination
 from .check import (

@@ -39,14 +39,13 @@ from ..privacy.entries import Entry
 from ..privacy.mechanism import Calibrated
 from ..privacy.noise import Grid, Integers, Unrounded, on_grid
 from ..privacy.randomness import Source, Sources, source_for, together
-from ..run.batch import batches, one_by_one
 from ..run.data import DataSource, sources_of
 from ..run.gate import Charge, Perturbed, Place, PrivacyGate, Release, read_for_gradients
 from ..run.loop import drive_silently
 from ..run.oracle import AgentOracle
 from ..run.part import oracle_of, parts_of
 from ..run.result import Result
-from ..run.resume import begin
+from ..run.resume import batches, begin, one_by_one
 from .worst_neighbor import gradient_gap, worst_neighbor
 
 Array = NDArray[np.float64]

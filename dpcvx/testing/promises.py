@@ -21,13 +21,12 @@ from ..errors import DpcvxError
 from ..model.private import seal_all
 from ..plan.request import Asked, Request
 from ..plan.terms import Terms
-from ..run.batch import is_batch
 from ..run.executors.in_process import Executor, Serial, Threads
 from ..run.live import run_plan
 from ..run.part import parts_of
 from ..run.replay import replay_plan
 from ..run.result import Result, Status
-from ..run.resume import begin
+from ..run.resume import begin, is_batch
 from .check import check_sensitivity as compared
 from .instances import Instance
 from .not_private import joint_problem, objective

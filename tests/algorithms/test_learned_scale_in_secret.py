@@ -10,7 +10,7 @@ import dpcvx as dp
 from dpcvx.algorithms.learned_scale import ROUNDS, ScaleQuestion, Units
 from dpcvx.owners.message_checks import require_sense
 from dpcvx.privacy.secret_sharing import SecretSum
-from dpcvx.sensitivity.queries.scale import CurvatureSums, LearnedSummand, RecordsAbove
+from dpcvx.sensitivity.queries.data import CurvatureSums, LearnedSummand, RecordsAbove
 from tests.algorithms.test_learned_scale import clinic
 from tests.privacy.test_ledger_file import cut
 

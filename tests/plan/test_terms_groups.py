@@ -10,9 +10,9 @@ import dpcvx as dp
 from dpcvx.privacy.accounting import gaussian_multiplier, laplace_multiplier
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.randomness import source_for
-from dpcvx.run.batch import one_by_one
 from dpcvx.run.data import sources_of
 from dpcvx.run.loop import drive_silently
+from dpcvx.run.resume import one_by_one
 from dpcvx.testing.check import observed_gates, oracles_behind
 
 NAMES = ("north", "south", "east")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import dpcvx as dp
 from dpcvx.model.normal_form import Clip
-from dpcvx.model.record_curvature import RecordCurvature
+from dpcvx.model.record_rows import RecordCurvature
 from dpcvx.privacy.noise import on_grid
+from dpcvx.sensitivity.queries.data import CurvatureSums, LearnedGradient, RecordsAbove
 from dpcvx.sensitivity.queries.query import Known, Objective, finite_clipped
-from dpcvx.sensitivity.queries.scale import CurvatureSums, LearnedGradient, RecordsAbove
 
 M, N, CLIP = 15, 3, 0.6
 w = cp.Variable(N, name="w")

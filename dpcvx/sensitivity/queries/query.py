@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ..._arguments import of_package, show
 from ...errors import PrivacyError
 from ...model.normal_form import Evaluator, NormalForm
-from ...model.record_curvature import RecordCurvature
+from ...model.record_rows import RecordCurvature
 from ...privacy.linear_term import LinearTerm
 from ...solvers.projector import Projector
 from ..certificate import Sensitivity

@@ -6,7 +6,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.written_model import put
-from dpcvx.model.corners import at_corner, corner_constraint
+from dpcvx.model.constraints import at_corner, corner_constraint
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 x = cp.Variable(3, name="x", pos=True)

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 import dpcvx as dp
 from dpcvx.run import live
-from dpcvx.run.batch import is_batch
 from dpcvx.run.part import gate_of, oracle_of, parts_of
-from dpcvx.run.resume import begin
+from dpcvx.run.resume import begin, is_batch
 from dpcvx.sensitivity.queries.gradients import Gradient, Step
 from dpcvx.sensitivity.stored_vectors import LinearCombination
 from dpcvx.solvers.steps import Contraction

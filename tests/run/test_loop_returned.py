@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-import dpcvx.run.returned as module
+import dpcvx.run.loop as module
 from dpcvx._words import at_most
 from dpcvx.algorithms.common_point import common_point
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpcvx as dp
-from dpcvx.algorithms.toward_start import followed
+from dpcvx.algorithms.weighted_sums import followed
 
 BUDGET = dict(epsilon=1.0, delta=1e-6)
 SIZE = 100

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import dpcvx as dp
 from dpcvx.algorithms.program import compile_problem
-from dpcvx.model.coupling import coupling_of, eliminate
+from dpcvx.model.constraints import coupling_of, eliminate
 from dpcvx.model.layout import gather, layout_of
 from tests.forms import assign
 

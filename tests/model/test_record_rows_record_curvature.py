@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
-from dpcvx.model.record_curvature import RecordCurvature
+from dpcvx.model.record_rows import RecordCurvature
 from dpcvx.sensitivity.derivation import derive
 from dpcvx.solvers.projector import Extent
 from tests.forms import difference_quotients, form_of
