@@ -30,7 +30,7 @@ OUTSIDE = shutil.ignore_patterns(
 # Files that read locale, home, folder, order, kernel or versions, or start processes.
 READING = [
     *(f"tests/model/test_{name}.py" for name in ("atoms", "private")),
-    *(f"tests/privacy/test_{name}.py" for name in ("ledger_totals", "noise")),
+    *(f"tests/privacy/test_{name}.py" for name in ("ledger_chain_totals", "noise")),
     *(f"tests/owners/test_{name}.py" for name in ("data_files", "policy", "wire")),
     *(f"tests/test_{name}.py" for name in ("figure", "secrecy", "text")),
     "tests/run/test_worker.py",

@@ -29,9 +29,8 @@ from typing import Any
 
 from .._words import number, plural
 from ..errors import LedgerError
-from ..privacy.ledger_chain import linked
+from ..privacy.ledger_chain import linked, read_beside, write_beside
 from ..privacy.ledger_file import past_of
-from ..privacy.ledger_totals import read_beside, write_beside
 from .faults import file_words
 
 _FORMAT = "dpcvx audit 1"

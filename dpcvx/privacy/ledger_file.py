@@ -11,7 +11,7 @@ the next process resumes from there. (The hash chain protects against accidents,
 owner of the data: anybody who can write the file can write another valid one or restore a copy.)
 
 A run on a long ledger neither reads earlier runs nor computes their privacy loss. Their totals are
-in a file beside it, which is valid while the ledger stays as it was closed (`ledger_totals`).
+in a file beside it, which is valid while the ledger stays as it was closed (`ledger_chain`).
 
 A run locks the file itself, so that no other run can open it under another name. After an error,
 the journal accepts no further line, so that no line follows an incomplete one.
@@ -43,7 +43,7 @@ from ..errors import LedgerError
 from .accounts import Account
 from .book import Accounts
 from .entries import Entry
-from .ledger_chain import GROUP, WIDTH, Chain, head, linked, read
+from .ledger_chain import GROUP, WIDTH, Chain, Totals, head, linked, read, read_totals, write_totals
 from .ledger_lines import (
     TORN,
     Finished,
@@ -53,7 +53,6 @@ from .ledger_lines import (
     end_line,
     run_line,
 )
-from .ledger_totals import Totals, read_totals, write_totals
 
 try:
     import fcntl

@@ -261,11 +261,11 @@ def _many_records(form: NormalForm, term: Term, on_d: frozenset[int]) -> bool:
     """Return whether a term has too many private weights to bound each of them separately."""
     rows = all(isinstance(form.private[k].adjacency, Rows) for k in on_d)
     many = sum(form.private[k].size for k in on_d) > LARGEST
-    return rows and many and not is_private_quadratic(form, term)
+    return rows and many and not is_private_quadratic(term)
 
 
 def _require_few(form: NormalForm, weighing: Sequence[Term], owner: str) -> None:
-    one_by_one = [term for term in weighing if not is_private_quadratic(form, term)]
+    one_by_one = [term for term in weighing if not is_private_quadratic(term)]
     members = frozenset[int]().union(*(form.reach(term.atom)[1] for term in one_by_one))
     count = sum(form.private[k].size for k in members)
     if count > LARGEST:

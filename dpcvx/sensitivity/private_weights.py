@@ -80,7 +80,7 @@ def _of_quadratic(term: Term, x: Array, G: Matrix) -> sp.csr_array:
     return sp.csr_array(float(term.weight.item()) * (F.T @ (both @ csr(G))))
 
 
-def is_private_quadratic(form: NormalForm, term: Term) -> bool:
+def is_private_quadratic(term: Term) -> bool:
     """Return whether a term is a quadratic form of an affine argument with a private matrix."""
     atom = term.atom
     if not atom.rule.quadratic_form:
@@ -98,7 +98,7 @@ def is_private_quadratic(form: NormalForm, term: Term) -> bool:
 def weighs(form: NormalForm, term: Term) -> bool:
     """Return whether a term is a product of private data and a function of x without data."""
     atom = term.atom
-    if is_private_quadratic(form, term):
+    if is_private_quadratic(term):
         return True
     if atom.rule.product is None:
         return False
@@ -118,7 +118,7 @@ def _reach(form: NormalForm, u: Combination) -> tuple[bool, bool]:
 
 def weights(form: NormalForm, weighted: Sequence[Term]) -> Weights:
     """Return the given terms, all with private weights, as one form that is linear in the data."""
-    quadratic = tuple(term for term in weighted if is_private_quadratic(form, term))
+    quadratic = tuple(term for term in weighted if is_private_quadratic(term))
     linear = {id(term.atom) for term in weighted if term not in quadratic}
     terms = tuple((j, M) for j, M in form.root.terms if id(form.atoms[j]) in linear)
     root = replace(form.root, F=None, G=(), h=np.zeros_like(form.root.h), terms=terms)

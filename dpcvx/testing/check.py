@@ -424,7 +424,7 @@ def _checked(
         for agent_ in agent.seen
     ]
     second, frozen = _ran(plan, dealt, neighbor, seed, releases)
-    faults = list(_outside(plan, first, second))
+    faults = list(_outside(first, second))
     agents = []
     for k, (local, agent_, two) in enumerate(zip(plan.program.agents, live, frozen, strict=True)):
         if not local.form.private:
@@ -566,7 +566,7 @@ def _noise(agent: Observed) -> list[tuple[int, Array]]:
 _REACHED = "private data reach them, or what the method keeps outside its states"
 
 
-def _outside(plan: Terms, first: Result, second: Result) -> Iterable[str]:
+def _outside(first: Result, second: Result) -> Iterable[str]:
     pairs = zip(
         (*first.last.vectors, *first.average.vectors),
         (*second.last.vectors, *second.average.vectors),

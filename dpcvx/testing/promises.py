@@ -102,18 +102,14 @@ def ran(
     seed: int | None = None,
     tolerance: float | None = None,
     executor: Executor | None = None,
-    record: bool = True,
 ) -> Result:
-    """Run a plan on synthetic data without printed output, and return the result.
-
-    With `record`, the result has a transcript of all releases.
-    """
+    """Run a plan on synthetic data without printed output, and return the recorded result."""
     return run_plan(
         plan,
         data=seal_all(data),
         seed=seed,
         tolerance=tolerance,
-        record=record,
+        record=True,
         iterates=False,
         ledger=None,
         executor=executor,

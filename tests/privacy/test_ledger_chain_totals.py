@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.privacy import ledger_chain, ledger_file, ledger_totals
+from dpcvx.privacy import ledger_chain, ledger_file
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.entries import Entry
@@ -116,7 +116,7 @@ def test_the_work_of_a_run_does_not_grow_with_the_runs_before(path, monkeypatch)
 
     counted(ledger_chain, "_followed")  # lines read
     counted(Account, "recall")  # charges priced
-    counted(ledger_totals, "_entry")  # kinds of charges read
+    counted(ledger_chain, "_entry")  # kinds of charges read
     work, size = [], []
     for _ in range(12):
         done.clear()
@@ -212,7 +212,7 @@ DAMAGES = {
 
 
 def sealed(body):
-    return ledger_totals.hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+    return ledger_chain.hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
