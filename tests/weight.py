@@ -24,7 +24,7 @@ FOLDERS = ("dpcvx", "problems", "examples", "tests")
 # Classes that hold an objective in one of its forms. A form that is renamed or new is added here.
 FORMS = {
     "NormalForm", "Atom", "Combination", "Term", "Bilinear", "Quadratic", "Curvature",
-    "Weights", "Contributions", "RecordRows", "Ranges", "Range", "MatrixRows", "Site",
+    "Weights", "Contributions", "RecordRows", "Ranges", "Range",
     "ContributionSizes",
     "Sensitivity", "Evaluator", "BoundObjective", "Argument", "Section", "Given", "Clipped",
     "StackedObjective", "OneByOne", "ConeData", "PrivateConstraint", "Tightened",

@@ -314,12 +314,12 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         return finite_gradient(self._objective, x)
 
     def _sum(self, x: Array) -> Array:
-        return self._public_gradient(x) + self._private_part()
+        return self._public_gradient(x) + self._private_part(x)
 
     def _cut(self, x: Array, limit: float) -> Array:
-        return self._public_gradient(x) + np.clip(self._private_part(), -limit, limit)
+        return self._public_gradient(x) + np.clip(self._private_part(x), -limit, limit)
 
-    def _private_part(self) -> Array:
+    def _private_part(self, x: Array) -> Array:
         # Computed at the first release, which was charged before, and stored.
         if self._added is None and self._certified is not None:
             added = [self._certified.slope(data) for data in self._data]

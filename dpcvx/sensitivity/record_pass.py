@@ -2,8 +2,8 @@
 
 The forward pass computes intervals of all values. The backward pass computes intervals of the
 cotangents, with bounds of the l1 and l2 norms of each record's entries. It ends with bounds of the
-contributions, sorted by the entries of x that they reach, or with sites: the atoms that combine
-records and variables.
+contributions, sorted by the entries of x that they reach. A search computes no bounds: it lists the
+products of records and variables, and the affine functions of the variables beside them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..model.atoms import interval_product
 from ..model.matrices import csr, without_zeros
-from ..model.normal_form import Atom, Beside, Combination, NormalForm, row_lengths
+from ..model.normal_form import Atom, Beside, Clip, Combination, NormalForm, row_lengths
 from ..model.quadratic import Term
 from ..solvers.projector import Extent
 from .intervals import (
@@ -93,30 +93,7 @@ class ContributionSizes:
         return np.where(self.signed, np.minimum(self.apart, angled), self.apart)
 
 
-@dataclass(frozen=True)
-class Site:
-    """Atom of an objective that combines records and variables.
-
-    Attributes
-    ----------
-    atom : int
-        Index of a product of records and variables, or of an atom with an argument that contains an
-        affine function of the variables.
-    argument : int or None
-        Index of that argument; None for a product.
-    turned : bool
-        Whether the variables are on the left of the product.
-    factor : float
-        Bound of the operator norm of the derivative in x of the factor with variables.
-    """
-
-    atom: int
-    argument: int | None
-    turned: bool = False
-    factor: float = 0.0
-
-
-def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | None:
+def beside_product(form: NormalForm, product: Clip, place: tuple[int, int]) -> Beside | None:
     """Return the affine part added to a product of records and variables.
 
     The result is None if the part is not added row by row.
@@ -124,13 +101,15 @@ def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | Non
     Parameters
     ----------
     form : NormalForm
-    product, taken : Site
-        Sites of the product of records and variables, and of the affine function.
+    product : Clip
+        The product of records and variables.
+    place : tuple of int
+        Indices of an atom and of its argument that contains the affine function.
     """
-    assert taken.argument is not None
     takers = [u for atom in form.atoms for u in atom.args] + [form.root]
-    u = form.atoms[taken.atom].args[taken.argument]
-    users = [other for other in takers if any(j == product.atom for j, _ in other.terms)]
+    j, k = place
+    u = form.atoms[j].args[k]
+    users = [other for other in takers if any(i == product.atom for i, _ in other.terms)]
     if product.turned or len(users) != 1 or users[0] is not u or len(u.terms) != 1:
         return None
     ((_, M),) = u.terms
@@ -145,7 +124,7 @@ def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | Non
     across = np.intersect1d(F.indices, without_zeros(csr(right)).indices)
     weight = np.abs(D.diagonal()).reshape((count, -1), order="F").max(axis=1)
     size = row_lengths(row_sizes(F, 2).reshape((count, -1), order="F"))
-    return Beside((taken.atom, taken.argument), weight, size, apart=across.size == 0)
+    return Beside(place, weight, size, apart=across.size == 0)
 
 
 def total(a: Range, b: Range, atom: Atom, count: int) -> Range:
@@ -246,13 +225,18 @@ class Pass:
         Weights of the gradient's components.
     absent : bool
         Whether to bound the contribution of a record of zeros, instead of all admissible ones.
-    sites : list, optional
-        List to which the sites are appended; no bounds are computed then.
+    searching : bool
+        Whether the pass computes no bounds, and only fills `clips` and `places`.
 
     Attributes
     ----------
     parts : list of ContributionSizes
         After `run`, bounds of the contributions to disjoint sets of entries of the gradient.
+    clips : list of Clip
+        After a search, the products of records and variables, as clips without a limit.
+    places : list of (int, int)
+        After a search, indices of the atoms, and of their arguments, that contain an affine
+        function of the variables beside records.
     """
 
     def __init__(
@@ -264,7 +248,7 @@ class Pass:
         extent: Extent,
         scale: Array | None,
         absent: bool,
-        sites: list[Site] | None = None,
+        searching: bool = False,
     ) -> None:
         self.form, self.terms, self.members = form, terms, members
         self.count = form.private[members[0]].shape[0]
@@ -278,7 +262,9 @@ class Pass:
         self.peak = largest or 1.0
         self.parts: list[ContributionSizes] = []
         self.undefined = False
-        self.sites = sites
+        self.searching = searching
+        self.clips: list[Clip] = []
+        self.places: list[tuple[int, int]] = []
 
     def run(self) -> Array:
         """Return, for each record, a bound of the lp norm of its contribution to the gradient.
@@ -370,7 +356,7 @@ class Pass:
             factors = [*reversed(args)]
         elif slopes is not None:
             factors = [Range(lo, hi, owner) for lo, hi in slopes]
-        elif self.sites is not None:  # only the record that each entry reads counts
+        elif self.searching:  # only the record that each entry reads counts
             anything = np.full(g.lo.size, np.inf)
             factors = [Range(-anything, anything, owner)] * len(args)
         else:
@@ -429,21 +415,21 @@ class Pass:
             m, n = n, m
         if right.terms or right.G or right.F is None:
             raise Unbounded("@", "multiplies records with something that is not affine in x")
-        L = self._given.matrix_rows(left, (m, k))
-        owner = np.repeat(L.owner[:, None], n, axis=1).ravel(order="F")
+        *norms, of_row = self._given.matrix_rows(left, (m, k))
+        owner = np.repeat(of_row[:, None], n, axis=1).ravel(order="F")
         read = one_record(joined(g.owner, owner), atom)
         rows = row_owner(read.reshape((m, n), order="F"))
         if (rows == MIXED).any():
             raise Unbounded("@", "reads several records in one row")
-        norm = L.one if self.p == 1 else L.two
+        norm = norms[self.p - 1]
         F = weighted(right.F, self.scale)
         factor = operator_norm(F, self.p)
         owned = rows >= 0
         of_record = np.bincount(rows[owned], minlength=self.count)
-        if self.sites is not None:
+        if self.searching:
             if of_record.max(initial=0) > 1:
                 raise Unbounded("@", "holds several rows of one record")
-            self.sites.append(Site(_index(self.form, atom), None, swapped, factor))
+            self.clips.append(Clip(_index(self.form, atom), swapped, math.inf, factor, 0.0))
             return
         if of_record.max(initial=0) <= 1:
             size = np.zeros(m)
@@ -484,9 +470,9 @@ class Pass:
 
     def _into(self, u: Combination, g: Range, atom: Atom) -> None:
         owned = g.owner >= 0
-        if u.F is not None and owned.any() and self.sites is not None:
+        if u.F is not None and owned.any() and self.searching:
             position = next(k for k, other in enumerate(atom.args) if other is u)
-            self.sites.append(Site(_index(self.form, atom), position))
+            self.places.append((_index(self.form, atom), position))
         elif u.F is not None and owned.any():
             F = weighted(u.F, self.scale)
             # The cotangents of both records lie in one interval, and F is equal for both.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
@@ -40,19 +39,6 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 _DUAL = {1: math.inf, 2: 2, math.inf: 1}
-
-
-@dataclass(frozen=True, eq=False)
-class MatrixRows:
-    """Bounds of norms of a matrix's rows, and the record that each row depends on.
-
-    The norms are l1, l2 and the largest entry.
-    """
-
-    one: Array
-    two: Array
-    peak: Array
-    owner: Index
 
 
 class Ranges:
@@ -177,7 +163,7 @@ class Ranges:
         weight, f = without_zeros(csr(M)), without_zeros(csr(u.F))
         if (np.diff(weight.indptr) != 1).any():
             return None
-        length = self.matrix_rows(left, (m, k)).two[weight.indices % m]
+        length = self.matrix_rows(left, (m, k))[1][weight.indices % m]
         size = np.hypot(np.abs(weight.data) * length, row_lengths(f))
         output, sizes = weight.indices // m, np.full(u.h.size, np.inf)
         for c in range(n):
@@ -292,18 +278,18 @@ class Ranges:
     def _matmul_value(self, atom: Atom) -> Range:
         left, right = atom.args
         (m, k), (_, n) = shape_of(left, 0), shape_of(right, 1)
-        L, R = self.matrix_rows(left, (m, k)), self.matrix_rows(turned(right, (k, n)), (n, k))
-        l2, r2 = L.two, R.two
+        l1, l2, l_peak, l_owner = self.matrix_rows(left, (m, k))
+        r1, r2, r_peak, r_owner = self.matrix_rows(turned(right, (k, n)), (n, k))
         if not self.moves(left):
             r2 = np.minimum(r2, self._column_norms(right, (k, n)))
         elif not self.moves(right):
             l2 = np.minimum(l2, self._column_norms(turned(left, (m, k)), (k, m)))
         with np.errstate(invalid="ignore"):
-            bounds = [np.outer(l2, r2), np.outer(L.one, R.peak), np.outer(L.peak, R.one)]
+            bounds = [np.outer(l2, r2), np.outer(l1, r_peak), np.outer(l_peak, r1)]
         size = np.min([np.where(np.isnan(b), np.inf, b) for b in bounds], axis=0)
         owner = joined(
-            np.repeat(L.owner[:, None], n, axis=1).ravel(order="F"),
-            np.repeat(R.owner[None, :], m, axis=0).ravel(order="F"),
+            np.repeat(l_owner[:, None], n, axis=1).ravel(order="F"),
+            np.repeat(r_owner[None, :], m, axis=0).ravel(order="F"),
         )
         flat = size.ravel(order="F")
         if self._narrow and not self.moves(left) and right.F is not None:
@@ -349,8 +335,13 @@ class Ranges:
         """Return whether a combination depends on the variables x."""
         return u.F is not None or any(self.form.reach(self.form.atoms[j])[0] for j, _ in u.terms)
 
-    def matrix_rows(self, u: Combination, shape: tuple[int, int]) -> MatrixRows:
-        """Return bounds of the norms of a matrix's rows, and the record of each row."""
+    def matrix_rows(
+        self, u: Combination, shape: tuple[int, int]
+    ) -> tuple[Array, Array, Array, Index]:
+        """Return bounds of a matrix's rows, and the record that each row depends on.
+
+        The bounds are the rows' l1 norms, l2 norms, and largest magnitudes.
+        """
         if self._is_data(u):
             spec = self._spec(u.G[0][0])
             bound, (m, k) = self._radius(spec), shape
@@ -358,13 +349,13 @@ class Ranges:
                 np.full(m, bound * s)
                 for s in (_rows(spec).stretch(1, k), _rows(spec).stretch(2, k), 1.0)
             )
-            return MatrixRows(l1, l2, peak, np.arange(m))
+            return l1, l2, peak, np.arange(m)
         box = self.of(u).size.reshape(shape, order="F")
         l1, l2, peak = box.sum(axis=1), row_lengths(box), box.max(axis=1, initial=0.0)
         owner = row_owner(self.of(u).owner.reshape(shape, order="F"))
         if not self.moves(u) and not u.terms and not (owner == MIXED).any():
             l1, l2 = self._row_norms(u, shape, l1, l2)
-        return MatrixRows(l1, l2, peak, owner)
+        return l1, l2, peak, owner
 
     def _is_data(self, u: Combination) -> bool:
         """Return whether a combination is a whole private parameter, with a record in every row."""

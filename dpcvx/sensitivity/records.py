@@ -54,7 +54,7 @@ from ..model.quadratic import Term, straight
 from ..model.record_rows import RecordRows, record_rows
 from ..solvers.projector import Extent
 from .intervals import Unbounded, product, read_by
-from .record_pass import Pass, Site, beside_product
+from .record_pass import Pass, beside_product
 from .record_ranges import Ranges
 
 Array = NDArray[np.float64]
@@ -423,21 +423,20 @@ class Contributions:
             If records reach the gradient by several products with variables, or by none.
         """
         free = np.full(self.form.n, np.inf)
-        sites: list[Site] = []
-        self._pass(2, Extent(-free, free), sites=sites).run()
-        products = [site for site in sites if site.argument is None]
-        sums = [site for site in sites if site.argument is not None]
+        search = self._pass(2, Extent(-free, free), searching=True)
+        search.run()
+        products, sums = search.clips, search.places
         if not products:
-            written = self.form.atoms[sums[0].atom].written
+            written = self.form.atoms[sums[0][0]].written
             raise Unbounded(written, "reads records outside a product X @ w")
         beside = beside_product(self.form, products[0], sums[0]) if sums else None
         if len(products) > 1 or len(sums) > 1 or (sums and beside is None):
             raise Unbounded("@", "is not the only atom through which records reach the gradient")
-        (site,) = products
-        records = self.form.atoms[site.atom].args[1 if site.turned else 0]
+        (clip,) = products
+        records = self.form.atoms[clip.atom].args[1 if clip.turned else 0]
         plain = not has_entries(records.h) and not records.terms and beside is None
         absent = 0.0 if plain else bound
-        return Clip(site.atom, site.turned, bound, site.factor, absent, beside)
+        return replace(clip, bound=bound, absent=absent, beside=beside)
 
     def _pass(
         self,
@@ -445,9 +444,9 @@ class Contributions:
         extent: Extent,
         scale: Array | None = None,
         absent: bool = False,
-        sites: list[Site] | None = None,
+        searching: bool = False,
     ) -> Pass:
-        return Pass(self.form, self.terms, self.members, p, extent, scale, absent, sites)
+        return Pass(self.form, self.terms, self.members, p, extent, scale, absent, searching)
 
 
 def largest_of(values: Array) -> float:
