@@ -88,8 +88,10 @@ def common_point(program: Program, vectors: Sequence[Array], *, alone: bool = Fa
         x[columns] = vector
     x[:m] = shared_mean(program, vectors)
     unit, outcome = _units(program, whole, vectors), Outcome.SOLVED
+    scaled = None if alone else _Scaled.of(whole.data, unit)
+    if scaled is not None and scaled.holds(x) and with_slacks(program, x) is x:
+        return CommonPoint(_apart(whole, x), outcome, _excess(program, _apart(whole, x)))
     suits = not m or _suits(program, whole, x[:m], unit[:m])
-    scaled = None if alone or (suits and m == x.size) else _Scaled.of(whole.data, unit)
     if scaled is not None and not suits and scaled.violation(x) <= _SOLVED:
         # Near tips of cones, sets are thin, and no solver completes even a feasible point.
         return CommonPoint(_apart(whole, x), outcome, _excess(program, _apart(whole, x)))
@@ -132,6 +134,11 @@ class _Scaled:
             return _Scaled(scaled, unit, Projector(scaled, "of all"))
         except ModelError:
             return _Scaled(scaled, unit, None)
+
+    def holds(self, x: Array) -> bool:
+        """Return whether x satisfies all constraints; False if only a projection could tell."""
+        far = math.inf if self.projector is None else self.projector.tested(x / self.unit)
+        return far is not None and far <= _ROUNDING
 
     def violation(self, x: Array) -> float:
         """Return the largest violation of a constraint by x, in units; infinite if none can hold.

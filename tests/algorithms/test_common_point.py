@@ -102,11 +102,15 @@ def test_units_of_variables_do_not_matter(scale):
         assert one / units == pytest.approx(other, abs=2e-4)
 
 
-def test_a_mean_that_suits_everyone_is_returned_as_it_is():
+def test_a_mean_that_suits_everyone_is_returned_as_it_is(monkeypatch):
+    """Most runs end like this, so no second set is built for it."""
+    built, honest = [], common_points.Projector
+    monkeypatch.setattr(common_points, "Projector", lambda *a: built.append(a) or honest(*a))
     given = program(lambda x, y: [x >= 0], lambda x, y: [x <= 2])
     found = common_point(given, [np.array([0.1, 1.5, 7.0]), np.array([0.3, 1.5, -7.0])])
     assert [v.tolist() for v in found.vectors] == [[0.2, 1.5, 7.0], [0.2, 1.5, -7.0]]
     assert found.outcome is Outcome.SOLVED and found.excess == 0
+    assert len(built) == 1
 
 
 @pytest.mark.parametrize(
