@@ -115,15 +115,23 @@ def _on_ranks(size: int, seed: int, methods: Sequence[str]) -> list[tuple[str, s
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def campaign(size: int, seed: int, share: int = 1) -> Tally:
-    """So many plans of every method, or of one in `share` of them, on each engine."""
-    tally = Tally()
-    first, second, third = ([*METHODS][engine % share :: share] for engine in range(3))
-    found = {"Processes": compared(partial(dp.Processes, 2), size, seed, first)}
+def _on_processes(size: int, seed: int, methods: Sequence[str]) -> list[tuple[str, str | None]]:
+    return compared(partial(dp.Processes, 2), size, seed, methods)
+
+
+def _on_dask(size: int, seed: int, methods: Sequence[str]) -> list[tuple[str, str | None]]:
     with _dask() as make:
-        found["Dask"] = compared(make, size, seed, second)
-    found["MPI"] = _on_ranks(size, seed, third)
-    for engine, trials in found.items():
-        for what, fault in trials:
+        return compared(make, size, seed, methods)
+
+
+ENGINES = {"Processes": _on_processes, "Dask": _on_dask, "MPI": _on_ranks}
+
+
+def campaign(size: int, seed: int, share: int = 1, engines: Sequence[str] = (*ENGINES,)) -> Tally:
+    """So many plans of every method, or of one in `share` of them, on each of these engines."""
+    tally = Tally()
+    for engine in engines:
+        methods = [*METHODS][[*ENGINES].index(engine) % share :: share]
+        for what, fault in ENGINES[engine](size, seed, methods):
             tally.add(f"as one process, {engine}", fault and f"{engine}, {what}: {fault}")
     return tally

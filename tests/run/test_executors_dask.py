@@ -1,6 +1,6 @@
-"""Agents on a Dask cluster: workers that are lost, and what travels.
+"""Agents on a Dask cluster: results of one process, workers that are lost, and what travels.
 
-That results are those of one process is tried by `tests.campaigns.everywhere`.
+All methods are tried by `tests.campaigns.everywhere`.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from tests.campaigns.everywhere import METHODS, compared
 from tests.run.test_resume import same
 
 distributed = pytest.importorskip("distributed")
@@ -80,6 +81,12 @@ class Striking(dp.Dask):
             os.kill(self.victim, self._blow)
             self.worker, self._timeout = worker, self._then
         return super().map(method, *common, each=each)
+
+
+def test_methods_give_on_a_cluster_what_they_give_in_one_process(client):
+    """A third of the methods; the campaign's short form tries the others on other engines."""
+    trials = compared(lambda: dp.Dask(client), 1, 1, [*METHODS][1::3])
+    assert [fault for _, fault in trials] == [None] * (len(METHODS) // 3)
 
 
 @pytest.mark.parametrize("seed", [None, 5])

@@ -227,13 +227,16 @@ def test_a_seeded_run_that_was_killed_gives_the_same_result(path, name):
         same_ledger(dp.Ledger.load(path), result.ledger)
 
 
-def test_a_seeded_run_cut_at_any_byte_gives_the_same_result(path):
+def test_a_seeded_run_cut_anywhere_gives_the_same_result(path):
+    """Around the end of every line, and at every fourth byte of it."""
     x, d = cp.Variable(1), dp.Private([0.3], name="d", adjacency=dp.Within(0.1))
     agent = dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a")
     plan = planned(dp.Problem([agent]), rounds=1)
     result, raw = full(plan, path, seed=3)
-    for size in range(ends(raw)[-1]):
-        put(path, cut(raw, size, lag=size % 2))
+    *inside, last = ends(raw)
+    near = {end + k for end in inside for k in range(-3, 4)} & {*range(last)}
+    for k, size in enumerate(sorted({*range(0, last, 4), *near, last - 1})):
+        put(path, cut(raw, size, lag=k % 2))
         same(result, plan.run(ledger=path, seed=3))
         assert book(path.read_bytes()) == book(raw)
 
