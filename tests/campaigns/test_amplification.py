@@ -24,16 +24,16 @@ def test_no_exact_loss_is_above_what_a_certificate_proves():
 
 
 def test_shifts_of_nonlinear_users_hide_a_turn_and_are_no_larger_than_claimed():
-    found = [one for one in map(followed, range(52)) if one is not None]
-    assert len(found) >= 50
+    found = [one for one in map(followed, range(26)) if one is not None]
+    assert len(found) >= 25
     shares, apart = np.array(found).T
     assert shares.max() <= 1 + 1e-9 and shares.max() > 0.5
     assert apart.max() <= 1e-8
 
 
 def test_no_exact_loss_of_several_turns_is_above_what_is_claimed():
-    found = np.array([one for one in map(repeated, range(52)) if one is not None])
-    assert len(found) >= 50
+    found = np.array([one for one in map(repeated, range(20)) if one is not None])
+    assert len(found) >= 19
     # By what plans claim, and by the joint bound, which is true and left out.
     assert found.max() <= 1
     assert found[:, 0].max() > 0.99

@@ -12,8 +12,8 @@ from tests.campaigns.secret_draws import Line, attacked, contractions, long_run
 
 def test_no_enumerated_mixture_is_above_what_is_claimed():
     # Two problems in three have a law of (x, lambda) that can be integrated.
-    found = np.array([attacked(seed) for seed in range(80)])
-    assert (np.isfinite(found).sum(axis=0) >= 50).all()
+    found = np.array([attacked(seed) for seed in range(40)])
+    assert (np.isfinite(found).sum(axis=0) >= 25).all()
     largest = np.nanmax(found, axis=0)
     assert largest.max() <= 1
     # T1 is attained, if all others are where the user is after the change. T3 has slack.
