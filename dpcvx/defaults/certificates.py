@@ -101,7 +101,7 @@ def certificate_for(last: LastIterate) -> Certificate | None:
 def _chains(
     form: Form, iteration: Iteration, end: Array, count: int, sweeps: int, pair: float = 0.0
 ) -> tuple[HiddenRounds, ...]:
-    """Return the multipliers and privacy losses that sweeps found; each uses the previous one."""
+    """Return the multipliers and privacy losses of all sweeps; each sweep uses the last one."""
     chains, goals, weights = [], None, None
     for _ in range(sweeps):
         chain, forms = _sweep(form, end, count, goals)
@@ -118,7 +118,7 @@ def _chains(
 def _sweep(
     form: Form, W: Array, count: int, goals: Sequence[Array] | None
 ) -> tuple[tuple[tuple[tuple[float, float], ...], tuple[float, ...]], Forms]:
-    """Return the multipliers, privacy losses and forms of rounds, until the search fails.
+    """Return the multipliers, privacy loss and form P of each round, until the search fails.
 
     `W` is the quadratic form at the end, and `goals` has the second moments of the difference of
     two runs, by round.
@@ -144,7 +144,7 @@ def _sweep(
 
 
 def _believed(form: Form, W: Array, multipliers: Array) -> tuple[float, float, Array | None]:
-    """Return rounded multipliers near these, and the form P that they prove; None if none."""
+    """Return multipliers, rounded, and the form P that they prove; None if they prove none."""
     users = public = 0.0
     for factor in (1.0, 1.03, 1.3, 3.0):
         users, public = (float(f"{factor * v:.{_DIGITS}g}") for v in multipliers)
@@ -248,7 +248,7 @@ def _goals(form: Form, iteration: Iteration, forms: Forms, weights: Array) -> li
 
 
 def _best_pair(form: Form) -> float | None:
-    """Return the multiplier of the last two rounds that minimizes an earlier step's privacy loss.
+    """Return the multiplier for the last two rounds with which an earlier step loses least.
 
     None if no multiplier is found.
     """

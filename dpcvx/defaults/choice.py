@@ -373,7 +373,7 @@ def _drowned(
 
 
 def _as_tried(request: Selection, steps: NoisyRounds) -> Selection:
-    """Return the request with the rounds and the noise of `steps`, of least predicted error."""
+    """Return the request with the rounds and noise of `steps`, whose predicted error is least."""
     noise = f" of {str(steps.mechanism).capitalize()} noise" if request.chooses_noise else ""
     if request.rounds is None or noise:
         request = request.chosen(
@@ -630,7 +630,7 @@ def _quieter(
 ) -> Selection:
     """Return the request with the better of two kinds of noise, `best`, and the reason.
 
-    With the noise `other`, the error that `of` names is `less` times as large.
+    `of` names the compared error; with the noise `other`, it is `less` times as large.
     """
     more = f"{less:.2g} times" if less >= _ALIKE else "about"
     return replace(request, mechanism=best, quiet=agents).chosen(

@@ -150,11 +150,12 @@ def _product(form: NormalForm, atom: Atom) -> bool:
 
 
 def beside_penalties(study: Study, lengths: Sequence[float | None], distance: float) -> float:
-    r"""Return the factor on clips that lets records outweigh public terms; it may be 0.
+    r"""Return the factor on clips with which records outweigh public terms; it may be 0.
 
-    n records, clipped to C, have a total gradient of at most about :math:`n C \sqrt{2 / (\pi d)}`
-    along a direction, if they point anywhere in d dimensions. If a public term has a kink with
-    larger slopes, such as ``cp.norm(w)`` at 0, the optimum stays there, whatever the data are.
+    If the contributions of n records, clipped to C, have random directions in d dimensions, their
+    sum is at most about :math:`n C \sqrt{2 / (\pi d)}` along any one direction. If a public term
+    has a kink with larger slopes, such as ``cp.norm(w)`` at 0, the optimum stays there, whatever
+    the data are.
 
     Parameters
     ----------

@@ -214,9 +214,9 @@ def _cut_off(agents: Sequence[LocalProgram], conditions: Conditions) -> bool:
 def _tails(
     agents: Sequence[LocalProgram], slopes: Sequence[float], constants: Sequence[float | None]
 ) -> float:
-    """Return the distance to the optimum for losses with straight tails, such as Huber's.
+    """Return the distance to the optimum for losses with linear tails, such as Huber's.
 
-    It is 0 for other losses. Losses have straight tails if their initial value for labels at their
+    It is 0 for other losses. Losses have linear tails if their initial value for labels at their
     bounds exceeds G^2 / L, with the largest gradient G and the smoothness constant L. For squares,
     the value is at most half of this.
     """
@@ -256,7 +256,7 @@ def _natural(
 
     It follows from the largest gradient `slope`, the smoothness, the convexity modulus, and the
     initial `value` above zero data. It is infinite if none of them bounds it. `bounds` on the
-    distance only help to judge whether `value` is informative.
+    distance only tell whether `value` determines it.
     """
     if slope <= 0:
         return math.inf

@@ -1,4 +1,4 @@
-"""Choice, from public facts, whether a run learns the scale of records before its first step."""
+"""Decision, from public facts, whether a run learns the scale of records before its first step."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def _noisy(
     method: FederatedGradient,
     scale: LearnScale,
 ) -> tuple[LearnScale, Study] | str:
-    """Return the rule with noise p, and the compiled problem with clips; or why impossible."""
+    """Return the rule with noise p and the compiled problem with clips; or the obstacle as text."""
     noise = "gaussian" if request.chooses_noise else request.mechanism
     gaussian = noise == "gaussian" or (isinstance(noise, Gaussian) and noise.per_step() is None)
     if not gaussian:
@@ -195,7 +195,7 @@ def _noisy(
 def _quiet(
     study: Study, request: Selection, method: FederatedGradient, scale: LearnScale
 ) -> tuple[LearnScale, Study] | str:
-    """Return the rule and compiled problem for a run without noise; or why impossible."""
+    """Return the rule and compiled problem for a run without noise; or the obstacle as text."""
     if method.sharing is not None:
         return "noise is off, and secure sums without noise have a fixed range. Drop sharing="
     reaching = _with_reach(study, request, scale)
@@ -205,7 +205,7 @@ def _quiet(
 
 
 def _with_reach(study: Study, request: Selection, scale: LearnScale) -> Study | str:
-    """Return the compiled problem with clips at declared bounds; or why learning is impossible."""
+    """Return the compiled problem with clips at declared bounds; or the obstacle as text."""
     agents, learning = study.program.agents, len(scale.parts)
     obstacle = next(filter(None, once_per_kind(agents, partial(_obstacle, study))), "")
     if not obstacle and request.rounds is not None and request.rounds <= learning:

@@ -148,7 +148,7 @@ def _divided(public: Conditions, needs: Requirements) -> Conditions:
 
 
 def _runs_away(agent: AgentPlan) -> bool:
-    """Return whether an agent's noisy steps may diverge: its losses and set are unbounded."""
+    """Return whether an agent's noisy steps may diverge, because losses and set are unbounded."""
     local, sensitivity = agent.program, agent.sensitivity
     if sensitivity is None or not sensitivity.records or not grows(local, sensitivity):
         return False

@@ -126,7 +126,7 @@ def check_minimizer(agent: AgentPlan, noisy: bool, once: bool) -> None:
 def check_joint_minimizer(
     program: Program, agents: Sequence[AgentPlan], noisy: bool, once: bool
 ) -> None:
-    """Refuse a joint problem without an optimum, with noise also for some values of the noise.
+    """Refuse a joint problem that has no optimum, or has none for some values of the noise.
 
     Without noise, an optimum may depend on the private data, and then only a run can tell.
     """
@@ -225,7 +225,7 @@ def _or_steps(program: Program) -> str:
 
 
 def _slope(sensitivity: Sensitivity) -> Array:
-    """Return a generic one of the linear terms that noise in the data can add, shape (n,)."""
+    """Return a generic linear term that noise in the data can add, shape (n,)."""
     total = np.zeros(sensitivity.extent.lower.size)
     for J in sensitivity.jacobians:
         # Normalized columns, so that no column is negligible.
@@ -295,7 +295,7 @@ def falls_forever(data: ConeData, unmoved: sp.csr_array) -> bool:
 
 
 def _directions(data: ConeData, held: sp.csr_array) -> ConeData:
-    """Return the set of recession directions (x, auxiliary) without curvature, with |x| <= 1.
+    """Return the recession directions (x, auxiliary) without curvature, with |x| <= 1, as a set.
 
     The rows `held`, shape (k, N), must be 0 along the directions.
     """

@@ -42,7 +42,7 @@ _WORK = 1e8
 def responses(program: Program, optimum: AtStandIns = NOTHING) -> tuple[Response, ...]:
     """Return, for each agent in order, how noise in its data changes solution and objective.
 
-    Only those parts of the agents' sets are used that are known without solves: equalities and
+    The responses use only parts of the agents' sets that are known without solves: equalities and
     bounds.
 
     Parameters

@@ -204,9 +204,9 @@ class Affine:
 def slack_of_rounding(size: float, most: float, unit: float) -> float:
     """Return the largest contradiction between bounds that rounding explains.
 
-    It is relative to the `size` of the bounds, since sets may be stated in small units, but to at
-    most `most`. Larger terms add the rounding error of their cancellation, and so does `unit`: a
-    bound of 0 may itself be the difference of numbers of size one times `unit`.
+    The tolerance is relative to the `size` of the bounds, since sets may have small units; a size
+    above `most` counts as `most`. The rounding errors of terms that cancel are added, for terms of
+    this size and of size `unit`: a bound of 0 may be the difference of two such numbers.
     """
     return ROUNDING * min(size, most) + _LAST_DIGITS * (size + unit)
 

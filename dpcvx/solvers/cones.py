@@ -124,7 +124,7 @@ def largest(v: Array) -> float:
 def unmet(A: sp.csc_array, sizes: sp.csr_array, y: Array, s: Array, b: Array) -> float:
     """Return the largest component of ``|b - A y - s|``, relative to the size of its row's terms.
 
-    Terms of a row that are small in sum count as 1. `sizes` holds the absolute values of A.
+    If the sum of a row's terms is below 1, it counts as 1. `sizes` holds the absolute values of A.
     """
     if s.shape != b.shape:
         return math.inf

@@ -129,9 +129,10 @@ class _Instance(NamedTuple):
     curvature: float
 
     def steep(self) -> _Instance | None:
-        """Return the program in units of its rows, if the minimizer without rows is far beyond.
+        """Return the program in units of its rows, if the minimizer without rows is far outside.
 
-        The objective is nearly linear there. Units of its curvature make the set a point.
+        The objective is then nearly linear on the set. In units of the objective's curvature, the
+        set would be as small as a point.
         """
         size, slope = largest(np.abs(self.b)), largest(np.abs(self.q))
         if not 0 < _NEAR * size < slope:
@@ -389,7 +390,7 @@ class ConicProgram:
         return bool((self._data.b[rows] < self._own_A[rows] @ x).any())
 
     def _found(self, solver: Any, instance: _Instance) -> SolverAnswer:
-        """Run a solver and return its answer; vectors are read once, as each access copies."""
+        """Run a solver and return its answer; each vector is read once, because that copies it."""
         return self._read(solver.solve(), instance)
 
     def _read(self, solution: Any, instance: _Instance) -> SolverAnswer:

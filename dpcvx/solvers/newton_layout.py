@@ -345,7 +345,7 @@ def _weighted(Z: sp.csr_array, keys: Index) -> sp.csr_array:
 
 
 def _interior_work(data: ConeData) -> float:
-    """Return the number of multiplications in one factorization by an interior point."""
+    """Return the number of multiplications in one factorization of an interior-point method."""
     A = sp.coo_array(data.A)
     m, n = A.shape
     rows, columns, size = [A.row + n], [A.col], n + m

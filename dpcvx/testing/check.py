@@ -673,7 +673,7 @@ def _rows_changed(spec: PrivateSpec, original: Data, neighbor: Data) -> NDArray[
 
 
 def _compared(spec: PrivateSpec, original: Data, neighbor: Data) -> tuple[Array, Array]:
-    """Return both data as dense arrays; of sparse matrices only rows that differ, or one row."""
+    """Return both data as dense arrays; sparse matrices keep only rows that differ, or one row."""
     if isinstance(original, np.ndarray) and isinstance(neighbor, np.ndarray):
         return spec.shaped(original), spec.shaped(neighbor)
     moved = changed_rows(original, neighbor)

@@ -103,7 +103,7 @@ def normal_ratio(out: Array, a: Array, b: Array, scale: float) -> float:
 
 
 def length_ratio(out: Array, a: Array, b: Array, scale: float) -> float:
-    """Return the log-likelihood ratio of b against a, with noise y of l2 norm-based density.
+    """Return the log-likelihood ratio of b against a, if the noise's density follows its l2 norm.
 
     The density is proportional to ``exp(-||y||_2 / scale)``; see `laplace_ratio`.
     """

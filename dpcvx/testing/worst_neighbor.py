@@ -99,7 +99,7 @@ def gradient_gap(
     other: Sequence[Data],
     p: int,
 ) -> float:
-    """Return the lp distance between two data sets' gradients, the larger of two test points'."""
+    """Return the larger lp distance of two data sets' gradients, over two test points."""
     n = sensitivity.extent.lower.size
     first, second = (form.bind(list(d), sensitivity.clips) for d in (data, other))
     with np.errstate(invalid="ignore"):
@@ -170,9 +170,9 @@ def _semidefinite(data: Array, change: Array, spec: PrivateSpec) -> Array:
 
 
 def _telling(sensitivity: Sensitivity, k: int, p: int, people: Codes | None) -> list[list[int]]:
-    """Return groups of rows that a neighbor may change: a record, or a person's counted rows.
+    """Return groups of rows that one change may replace: a record, or a person's counted rows.
 
-    They are the first record or person, and the one with the largest Jacobian.
+    The groups are those of the first record or person, and of the one with the largest Jacobian.
     """
     J, spec = sensitivity.jacobians[k], sensitivity.private[k]
     weights = np.ones(spec.shape[0]) if J.nnz == 0 else row_norms(J, spec, p)

@@ -136,7 +136,7 @@ class Copies:
         return [c for (_, times), c in self._made.items() if times == 1] or [self(0)]
 
     def reference(self, values: list[float]) -> float:
-        """Return the number to subtract from gaps: 0, or the lowest of these without an optimum."""
+        """Return the number to subtract from gaps: 0, or the lowest one if no optimum is known."""
         return 0.0 if self.judge.optimum is not None else min([*values, self.start, self.guess])
 
     @property

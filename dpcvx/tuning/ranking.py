@@ -338,8 +338,9 @@ def ranked(
         Number of runs of each plan. The best plan and the default get up to four times as many,
         until one is clearly better.
     lean : float
-        A plan that is not clearly better than the default is also chosen, if runs of equal plans
-        would differ as much with at most this probability; 0 for never.
+        Largest probability with which runs of two equal plans may differ as much as those of the
+        best plan and the default do. Up to it, the best plan is chosen even if it is not clearly
+        better; 0 for never.
     """
     given, delta = request.plans.epsilon, request.plans.delta
     assert given is not None and delta is not None

@@ -209,7 +209,7 @@ class Search(Generic[P]):
         return list(best.values())
 
     def _simulated(self, ways: Sequence[Way], until: float) -> PlanTrial[P] | None:
-        """Return the trial of lowest gap among simulated runs of the configurations `ways`.
+        """Return the trial with the lowest gap in simulated runs of the configurations `ways`.
 
         All their runs can be simulated in batches. The search ends at `until`, a share of the time
         limit.
@@ -240,7 +240,7 @@ class Search(Generic[P]):
         return rivals
 
     def _ends(self, start: float, length: float, part: float) -> Callable[[], None]:
-        """Return a function that raises `OutOfTime` after a part of a length of time.
+        """Return a function that raises `OutOfTime` after a share of a time span.
 
         Times are shares of the time limit.
         """
@@ -510,7 +510,7 @@ class Search(Generic[P]):
         return self._plan(setting, setting.way.algorithm)
 
     def _measured_by(self, setting: Setting) -> PlanTrial[P]:
-        """Return the trial of the setting that another setting varies.
+        """Return the trial of the setting from which another setting was derived.
 
         Raises
         ------
