@@ -355,6 +355,12 @@ def _require_public(term: cp.Expression, atom: str, owner: str) -> None:
     if not held and term.is_convex():
         return
     *others, last = supported()
+    if atom.removeprefix("cp.") in others and held:
+        raise ModelError(
+            f"The objective of agent '{owner}' puts private '{held[0]}' where {atom} takes a "
+            "constant, such as an exponent. Write a number or a cp.Parameter there. dpcvx knows no "
+            f"gradient of {atom} for a private constant."
+        ) from None
     why = f"together with private '{held[0]}'" if held else "in a term that is not convex"
     raise ModelError(
         f"The objective of agent '{owner}' uses {atom} {why}, and dpcvx knows no gradient of it. "

@@ -32,11 +32,12 @@ from cvxpy.constraints.zero import Equality, Zero
 from numpy.typing import NDArray
 
 from .._arguments import Kind, check_argument, choice, finite, one_of, optional, positive_finite
-from .._words import number, together
+from .._words import number, plural, together
 from ..algorithms.program import Corner, Program
 from ..errors import ModelError, PrivacyError
 from ..model.agent import private_in
 from ..model.declaration import Declaration
+from ..model.defined import with_defined
 from ..model.private_constraints import (
     NoiseBall,
     PrivateConstraint,
@@ -88,14 +89,29 @@ def first_limit(problem: Declaration) -> str | None:
     return None
 
 
-def _first_equality(problem: Declaration) -> PrivacyError | None:
-    """Return the error for the first equality with private data; None if there is none."""
+def _first_equality(problem: Declaration) -> tuple[str, str] | None:
+    """Return the text of the first equality with private data, and the name of these; or None."""
     for name, agent in problem.named.items():
         for position, constraint in agent.limits:
             if isinstance(constraint, (Equality, Zero)):
                 what = f"Constraint {position} of agent '{name}'"
-                return equality(what, private_in(constraint)[0].name())
+                return what, private_in(constraint)[0].name()
     return None
+
+
+def _refused(problem: Declaration, what: str, private: str, violation: object) -> PrivacyError:
+    """Return the error for an equality with private data; shorter if it defines a variable."""
+    smaller, names = with_defined(problem) if violation is None else (problem, ())
+    if not names or _first_equality(smaller) is not None:
+        return equality(what, private)
+    defined = plural(len(names), "variable")
+    return PrivacyError(
+        f"{what} is an equality with private '{private}', and such equalities define {defined} "
+        f"({', '.join(names)}). Write problem.plan(..., violation_probability=0.01): bounds of "
+        "these variables then get margins, and their owner computes them by result.recourse(...). "
+        "Or write constraints='released', so that the constraint holds for the released data only. "
+        "A decision from noisy data cannot meet an equality exactly for the true data."
+    )
 
 
 def check_given(violation: object, price: object) -> None:
@@ -137,7 +153,7 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
                 f"but {why}. Leave out {given}=."
             )
     elif (equal := _first_equality(problem)) is not None:
-        raise equal
+        raise _refused(problem, *equal, violation)
     elif violation is None:
         raise PrivacyError(
             f"{what} contains private data, and a solution computed from noisy data can violate "

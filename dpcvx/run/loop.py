@@ -132,9 +132,15 @@ def drive(
         finally:
             watch.stop()
 
+    eliminated = {
+        variable.id: (name, variable.name())
+        for name, agent in plan.problem.named.items()
+        for variable, _ in agent.defined
+    }
+
     def solution(answers: Sequence[Answer], which: Literal["average", "last"]) -> Solution:
         vectors = tuple(getattr(answer, which) for answer in answers)
-        return Solution(program, vectors, start, decision, surrogates)
+        return Solution(program, vectors, start, decision, surrogates, eliminated)
 
     answers, decision = [report.answer for report in reports], algorithm.decision(server)
     given = [report.surrogate for report in reports]

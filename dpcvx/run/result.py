@@ -13,7 +13,6 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import one_of
 from .._figure import card
 from .._words import at_most, plural
 from ..algorithms.base import OUTPUTS
@@ -230,14 +229,6 @@ class Result:
         ModelError
             If no agent holds the variable, or the name stands for several variables.
         """
-        for name, agent in self.problem.named.items() if self.problem is not None else ():
-            for defined, _ in agent.defined:
-                if variable is defined or one_of(variable, defined.name()):
-                    raise ModelError(
-                        f"Variable '{defined.name()}' follows from the decision and private data "
-                        "by a constraint, so no released value holds it. Its owner computes it: "
-                        f"result.recourse('{name}')['{defined.name()}']."
-                    )
         return self.solution[variable]
 
     def __iter__(self) -> Iterator[str]:

@@ -75,6 +75,9 @@ class Solution:
     surrogates : Surrogates or None
         Plan and public data that give dual values of other runs; None if agents released more than
         once, and in copies.
+    eliminated : mapping of int to (str, str)
+        Agent and name of each variable that the plan replaced by a function of the data, by cvxpy
+        id.
     """
 
     program: Program = field(repr=False)
@@ -82,6 +85,7 @@ class Solution:
     start: Mapping[int, Array] = field(repr=False)
     decision: Decision | None = field(default=None, repr=False)
     surrogates: Surrogates | None = field(default=None, repr=False)
+    eliminated: Mapping[int, tuple[str, str]] = field(default_factory=dict, repr=False)
 
     def __getstate__(self) -> dict[str, object]:
         # Copies drop the problem: its parameters may have other values later.
@@ -333,6 +337,13 @@ class Solution:
         Errors name the user's call `written`.
         """
         names_of = self._names
+        for number, (agent, name) in self.eliminated.items():
+            if number == variable.id if isinstance(variable, cp.Variable) else name == variable:
+                raise ModelError(
+                    f"Variable '{name}' follows from the decision and private data by a "
+                    "constraint, so no released value holds it. Its owner computes it: "
+                    f"result.recourse('{agent}')['{name}']."
+                )
         if isinstance(variable, cp.Variable):
             if variable.id not in names_of:
                 raise ModelError(f"No agent holds a variable '{variable.name()}'.")

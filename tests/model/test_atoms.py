@@ -403,6 +403,17 @@ def test_places_that_take_no_data_raise_a_model_error(build):
         form_of(f)
 
 
+def test_the_refusal_of_a_private_exponent_does_not_propose_powers():
+    d = dp.Private(2.0, adjacency=dp.Within(0.1), name="d", bounds=(1.5, 2.5))
+    y = cp.Variable(3, nonneg=True)
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum(cp.power(y, d))), [y <= 1], name="a")])
+    with pytest.raises(
+        dp.ModelError, match=r"private 'd' where cp\.power takes a constant"
+    ) as error:
+        problem.plan(epsilon=1.0, delta=1e-6)
+    assert "Rewrite the term" not in str(error.value)
+
+
 def test_slopes_of_logistic_losses_are_those_of_scipy_without_warnings():
     u = np.concatenate([np.linspace(-800, 800, 4001), [-np.inf, np.inf, np.nan]])
     slopes = atoms.entrywise.LOGISTIC.vjp([u], u, np.ones_like(u), (), 0)

@@ -48,6 +48,12 @@ def test_owners_compute_defined_variables_and_nobody_else_sees_them():
     result = problem.plan(**PLAN).run(seed=1)
     with pytest.raises(dp.ModelError, match=r"Variable 's' follows .*result\.recourse\('shop'\)"):
         result[s]
+    for value in (result.solution, pickle.loads(pickle.dumps(result)).solution):
+        for variable in (s, "s"):
+            with pytest.raises(dp.ModelError, match=r"Variable 's' follows .*\('shop'\)\['s'\]"):
+                value[variable]
+        with pytest.raises(dp.ModelError, match="No agent holds a variable 't'"):
+            value["t"]
     mine = result.recourse(shop)
     expected = 4 + np.cumsum(np.concatenate([[0], mine[u] - DEMAND]))
     assert mine[s] == pytest.approx(expected, abs=1e-6) and "  s  " in str(mine)
@@ -77,6 +83,17 @@ def test_other_variables_stay_and_their_equalities_are_refused():
     assert names([cp.vec(whole, order="F") == d]) == ()
     with pytest.raises(dp.PrivacyError, match="is an equality with private 'd'"):
         dp.Problem([agent([cp.sum(u) == cp.sum(d)])]).plan(**PLAN)
+
+
+def test_the_refusal_of_a_defining_equality_names_the_argument_that_it_needs():
+    """Other equalities are refused with and without it, and it is not named."""
+    _, balance = stocks(nonneg=True)
+    budget = {key: PLAN[key] for key in ("epsilon", "delta")}
+    with pytest.raises(dp.PrivacyError, match=r"1 variable \(s\)\. .* violation_probability=0\.01"):
+        dp.Problem([agent(balance)]).plan(**budget)
+    with pytest.raises(dp.PrivacyError, match="Write the variable that it defines") as error:
+        dp.Problem([agent([*balance, cp.sum(u) == cp.sum(d)])]).plan(**budget)
+    assert "violation_probability" not in str(error.value)
 
 
 def test_infinite_bounds_are_none():
