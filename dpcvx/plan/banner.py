@@ -81,7 +81,7 @@ def derivation(plan: Terms) -> str:
         [
             f"dpcvx derivation (dpcvx {version('dpcvx')}, {versions})",
             *_sensitivity_rows(plan),
-            row("Sets", "of the agents' variables, which steps stay in"),
+            row("Sets", "entries of the agents' variables, by the kind of their set"),
             *_by_agent(
                 (agent.name, agent.set_description, ())
                 for agent in plan.program.agents

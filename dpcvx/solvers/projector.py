@@ -287,7 +287,7 @@ class Projector:
         return x
 
     def nearest(self, v: Array) -> Array:
-        """Return the point of the set closest to v, shape (n,), if no solver is needed.
+        """Return the point of the set closest to v, shape (n,), without a solver.
 
         The projection onto every block of components must have a closed form (`closed_form`).
         """
@@ -374,5 +374,12 @@ class Projector:
         ]
 
     def __str__(self) -> str:
-        order = ("free", "box", "simplex", "ball", "affine", "conic")
-        return ", ".join(f"{self.kinds[k]} {k}" for k in order if self.kinds[k])
+        sets = {
+            "free": "unbounded",
+            "box": "within bounds",
+            "simplex": "in simplices",
+            "ball": "in balls",
+            "affine": "in affine sets",
+            "conic": "in conic sets",
+        }
+        return ", ".join(f"{self.kinds[k]} {text}" for k, text in sets.items() if self.kinds[k])

@@ -192,7 +192,7 @@ def test_a_plan_states_adjacency_observer_mechanism_accountant_and_assumptions()
         "c: 3 variables (2 shared); no private data",
     ):
         assert part in text
-    assert "a: 4 simplex" in " ".join(str(plan.derivation).split())
+    assert "a: 4 in simplices" in " ".join(str(plan.derivation).split())
     assert "are not counted. The noise is exact" in " ".join(str(plan.guarantee).split())
 
 
