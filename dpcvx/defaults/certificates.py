@@ -248,7 +248,7 @@ def _goals(form: Form, iteration: Iteration, forms: Forms, weights: Array) -> li
 
 
 def _best_pair(form: Form) -> float | None:
-    """Return the multiplier for the last two rounds with which an earlier step loses least.
+    """Return the multiplier for the last two rounds that makes an earlier step lose least.
 
     None if no multiplier is found.
     """

@@ -150,7 +150,7 @@ def _product(form: NormalForm, atom: Atom) -> bool:
 
 
 def beside_penalties(study: Study, lengths: Sequence[float | None], distance: float) -> float:
-    r"""Return the factor on clips with which records outweigh public terms; it may be 0.
+    r"""Return the factor on clips that makes records outweigh public terms; it may be 0.
 
     If the contributions of n records, clipped to C, have random directions in d dimensions, their
     sum is at most about :math:`n C \sqrt{2 / (\pi d)}` along any one direction. If a public term

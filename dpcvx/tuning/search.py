@@ -510,7 +510,7 @@ class Search(Generic[P]):
         return self._plan(setting, setting.way.algorithm)
 
     def _measured_by(self, setting: Setting) -> PlanTrial[P]:
-        """Return the trial of the setting from which another setting was derived.
+        """Return the trial of the setting that another setting was derived from.
 
         Raises
         ------
