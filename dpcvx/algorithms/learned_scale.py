@@ -504,8 +504,8 @@ class Scale:
         tighter = ", so that tighter bounds would do" if self.multiple < 0.5 else ""
         return (
             f"learned scale: a gradient's clip ended at {self.multiple:.2g} times what declared "
-            f"bounds allow a record at the start{tighter}; losses bend by {self.mean:.3g} on "
-            f"average and by {self.largest:.3g} at most"
+            f"bounds allow a record at the start{tighter}; losses have a curvature of "
+            f"{self.mean:.3g} on average and of {self.largest:.3g} at most"
         )
 
 

@@ -599,8 +599,8 @@ def least_margins(problem: Declaration, study: Study, request: Selection) -> Sel
         (free,) = (o for o in options if o.kind == best.kind and not o.limited)
         request = replace(request, limited=True).chosen(
             "violation_probability",
-            f"noise with a limit: margins of noise without one are {free.times(best, study):.2g} "
-            "times as large at this violation_probability=",
+            f"truncated noise: without truncation, margins are {free.times(best, study):.2g} times "
+            "as large at this violation_probability=",
         )
     return replace(request, quiet=best.agents)
 

@@ -34,25 +34,24 @@ _WORTH = 0.9
 # able to have a gradient of this many times the largest slope of the penalties.
 _OUTPULLS = 3.0
 
+_WHOLE = "dp.Agent(..., clip_norm=math.inf) switches clipping off"
 _NEAR = (
-    "each record's contribution to a gradient is scaled down to two thirds of the largest that is "
-    "possible near the start: less noise, and a small bias if many records fit badly; "
-    "dp.Agent(..., clip_norm=math.inf) keeps them whole"
+    "each record's contribution to a gradient is clipped at two thirds of the largest possible "
+    "one near the initial point: this needs less noise, and causes a small bias if many records "
+    f"fit badly; {_WHOLE}"
 )
 _FAR = (
-    "each record's contribution to a gradient is scaled down to a twentieth of the largest that is "
-    "possible at the start: far less noise, and a fit that far-off records pull less, as they pull "
-    "a median less than a mean; dp.Agent(..., clip_norm=math.inf) keeps contributions whole"
+    "each record's contribution to a gradient is clipped at a twentieth of the largest possible "
+    "one at the initial point: this needs far less noise, and outliers have less influence, as "
+    f"they have on a median; {_WHOLE}"
 )
 _STEEP = (
-    "each record's contribution to a gradient is scaled down to four fifths of the largest that is "
-    "possible at the start: less noise, and a fit that far-off records pull less; "
-    "dp.Agent(..., clip_norm=math.inf) keeps contributions whole"
+    "each record's contribution to a gradient is clipped at four fifths of the largest possible "
+    f"one at the initial point: this needs less noise, and outliers have less influence; {_WHOLE}"
 )
 _BESIDE = (
-    "each record's contribution to a gradient is scaled down as far as public terms that steps "
-    "minimize exactly allow: all records together can pull three times as hard as these; "
-    "dp.Agent(..., clip_norm=math.inf) keeps contributions whole"
+    "each record's contribution to a gradient is clipped as low as public terms allow that steps "
+    f"minimize exactly: all records together can have three times their derivatives; {_WHOLE}"
 )
 
 

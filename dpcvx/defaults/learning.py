@@ -32,10 +32,11 @@ from .study import Selection, Study
 _LARGEST, _WIDEST = 20_000_000, 1000
 
 _WHY = (
-    "{share:.3g} % of the budget learns how far records move gradients, and how much their losses "
-    "bend: clip and steps follow from that, in place of declared bounds. One release has noise of "
-    "{noise:.2g} % of the largest sum that records can have; above {loudest:.0f} % nothing is "
-    "learned. scale='declared' goes by declared bounds alone"
+    "{share:.3g} % of the budget is for learning how far records move gradients, and how large "
+    "the curvatures of their losses are: clip and steps follow from these numbers, in place of "
+    "declared bounds. One release has noise of {noise:.2g} % of the largest sum that records can "
+    "have; above {loudest:.0f} % nothing is learned. scale='declared' goes by declared bounds "
+    "alone"
 )
 # Noise p that is assumed for a run without noise.
 _QUIET = 1e-3

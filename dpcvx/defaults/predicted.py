@@ -192,11 +192,14 @@ def chosen_step(
 
 
 _SOURCES = {
-    "set": "the step size follows from the size of the set and the largest slope, as slopes jump",
-    "labels": "the step size follows from a distance to the optimum, as slopes jump: six times the "
-    "loss of labels that fill their declared bounds, over the largest slope",
-    "losses": "the step size follows from a distance to the optimum, as slopes jump: that of the "
-    "losses' values and curvatures at the start, next to the largest slope",
+    "set": "the step size follows from the size of the set and the largest derivative, because "
+    "losses are nonsmooth",
+    "labels": "the step size follows from an estimated distance to the optimum, because losses are "
+    "nonsmooth: six times the loss for labels at their declared bounds, over the largest "
+    "derivative",
+    "losses": "the step size follows from an estimated distance to the optimum, because losses are "
+    "nonsmooth: values and curvatures of the losses at the initial point, and their largest "
+    "derivative, give the distance",
 }
 _UNKNOWN = (
     "steps fall like 1/sqrt(t), in the unit of the objectives: no bound of the distance to the "

@@ -295,8 +295,8 @@ def _released_once(
         if by_price(stakes):
             selection = selection.chosen(
                 "violation_probability",
-                "violation_probability= is divided over constraints, and noise is shaped, by what "
-                "margins cost for the proxy data; it holds for all data",
+                "violation_probability= is divided over constraints, and noise is shaped, by the "
+                "costs of margins for the proxy data; the probability holds for all data",
             )
     selection = replace(selection, forecast=of_releases(agents, stand_ins))
     if draft.algorithm.shrinks:

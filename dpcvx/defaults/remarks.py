@@ -75,8 +75,8 @@ def bent(problem: Declaration, program: Program) -> str:
     unsigned = any(p.is_nonneg() is p.is_nonpos() for _, agent in bent for p in agent.private)
     declared = ", or declare that of private factors by dp.Private(..., nonneg=True)"
     return (
-        f"by cvxpy's rules the {what} not convex: steps lead to where they "
-        "stop by themselves, which need not be the optimum; look for a wrong sign"
+        f"by cvxpy's rules the {what} not convex: steps lead to a "
+        "stationary point, which need not be the optimum; look for a wrong sign"
         f"{declared if unsigned else ''}"
     )
 
@@ -101,9 +101,7 @@ def of_releases(agents: Agents, stand_ins: StandIns) -> Remark:
             ratios = noise_over_signal((agent,), stand_ins)
             if ratios is not None:
                 loud = loud or SQUARED * ratios[0] ** 2 >= _LOUD
-                what = (
-                    f"a norm {_times(ratios[0])} that of records that fill half their bounds alike"
-                )
+                what = f"a norm {_times(ratios[0])} that of equal records at half their bounds"
                 if _given(stand_ins.get(agent.name, ())):
                     what = f"a norm {_times(ratios[0])} that of the proxy data"
                 held = together([f"'{spec.name}'" for spec in released.private])
@@ -346,7 +344,7 @@ def in_secret(agents: Agents, conditions: Conditions, steps: int) -> str:
     if not noise > _AUDIBLE * most or not 0 < most < math.inf:
         return ""
     return (
-        f"each of {len(hidden)} agents adds noise that hides it by itself. Between owners "
+        f"each of {len(hidden)} agents adds enough noise to hide its own data. Between owners "
         f"(dp.RemoteOwners), a secure sum needs {math.sqrt(together):.2g} times less, and noise "
         f"leaves about a {together}th of the gap: "
         "dp.FederatedGradient(sharing=dp.SecretSharing(limit=...))"
@@ -378,8 +376,8 @@ def _signal(agent: AgentPlan, stand_ins: Sequence[Array | None]) -> float | None
 def _may_leave(gap: float, jumps: bool, few: bool) -> str:
     if gap == math.inf:
         return (
-            "no set holds the steps, and the loss grows without end: noise can carry them to where "
-            "it is many times what it is at the start. Bound the variables, for example "
+            "the variables have no bounds, and the loss grows without limit: noise can move the "
+            "steps to points with many times the initial loss. Bound the variables, for example "
             "cp.norm(w, 2) <= 10, in units of the data"
         )
     less = ", and far less where many records lie near the solution" if jumps else ""

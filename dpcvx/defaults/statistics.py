@@ -286,7 +286,7 @@ def for_model(
 def _in_margins(owner: str) -> PrivacyError:
     return PrivacyError(
         f"prior= has values for data of agent '{owner}', whose constraints contain private data. "
-        "Their margins are proved for the data as they left, not for estimates of them. Leave the "
+        "Their margins are proved for the data as released, not for estimates of them. Leave the "
         "agent's data out of prior=. As dp.Private(..., proxy=mean), public values shape the noise "
         "to the constraints."
     )

@@ -143,7 +143,7 @@ def _moved(agent: AgentPlan) -> str:
     """Return a text on the sensitivity of the releases that the privacy loss is charged for."""
     sensitivity, noise, once = agent.sensitivity, agent.noise, agent.publication
     if sensitivity is None or noise is None:
-        return "nothing that leaves depends on private data"
+        return "no released value depends on private data"
     p = noise.mechanism.norm
     if once is not None:
         most = at_most(once.sensitivity)

@@ -373,7 +373,7 @@ def _why_none(problem: Declaration) -> str:
     if any(agent.private for agent in problem.agents):
         return "noise is off"
     if any(agent.kept for agent in problem.agents):
-        return "none is needed, private data are in recourse= alone and nothing of them leaves"
+        return "none is needed: private data are in recourse= only, and are never released"
     return "the model declares nothing private"
 
 

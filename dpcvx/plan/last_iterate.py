@@ -29,18 +29,18 @@ from .request import Noises, Observer, Request
 from .stated import changes
 
 LAST_OBSERVER = (
-    "whoever learns the last x and nothing else of the run: server and users keep messages and all "
-    "other iterates to themselves"
+    "anyone who learns the last x and nothing else of the run: server and users keep messages and "
+    "all other iterates to themselves"
 )
 ITERATES_OBSERVER = (
-    "whoever learns all iterates of the run and never whose turn it was: server and users keep "
+    "anyone who learns all iterates of the run and never whose turn it was: server and users keep "
     "turns to themselves"
 )
 HIDDEN = "Rounding errors in hidden iterates and steps are not counted."
 TURNS = "Whose turn it was, and how many turns there were, may become known."
 SECRET = (
-    "Turns stay secret forever from whoever learns the result: server and users tell nobody, and "
-    "no log, timing or bill shows them. If turns become known, epsilon is {}."
+    "Turns stay secret forever from anyone who learns the result: server and users tell nobody, "
+    "and no log, timing or bill shows them. If turns become known, epsilon is {}."
 )
 CONSTANTS = (
     "The smoothness and strong convexity that the user asserted are true: nothing in the package "

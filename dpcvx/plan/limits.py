@@ -396,8 +396,8 @@ def promise(violation: float, price: float | None) -> str:
     )
     if price is None:
         text += (
-            "; of the runs that find a decision it may be a larger share, as a decision may exist "
-            "only where the noise misleads"
+            "; among the runs that find a decision the share may be larger, because a decision may "
+            "exist only by chance of the noise"
         )
     return text
 

@@ -18,11 +18,11 @@ from .guarantee import ALONE, OBSERVER, AgentGuarantee, Change, Claim, Guarantee
 
 _NO_NOISE = "none needed"
 TRUSTED = (
-    "Every agent adds its part of the noise, and the agents that pool what they see are among "
-    "those counted here: who adds none counts as one of them.",
-    "Shares travel encrypted from agent to agent, as they do between owners (dp.RemoteOwners) and "
-    "not in one process. Transcripts "
-    "and ledger files of a run hold the terms of its sums: keep them with the agents.",
+    "Every agent adds its part of the noise, except colluders, and no more agents collude than are "
+    "counted here: an agent that adds no noise is a colluder.",
+    "Shares travel encrypted from agent to agent, as they do between owners (dp.RemoteOwners) "
+    "and not in one process. Transcripts and ledger files of a run hold the summands of its "
+    "sums: keep them with the agents.",
 )
 ASSUMPTIONS = (
     "Every agent follows the protocol and keeps its noise secret.",
@@ -32,16 +32,16 @@ ASSUMPTIONS = (
     "width the sensitivity includes.",
 )
 EXPECTED = (
-    "The answer uses public expectations for {}. The guarantee does not depend on whether they are "
+    "The solution uses public priors for {}. The guarantee does not depend on whether they are "
     "right."
 )
 UNGROUPED = (
-    "Each person's data sit with one agent: in one of its private objects, or in one row of those "
-    "that share a records= label."
+    "Each person's data are held by one agent: in one of its private objects, or in one row of "
+    "those that share a records= label."
 )
 GROUPED = (
-    "Each person's data sit with the agents of one group: with each of them in one private object, "
-    "or in one row of those that share a records= label."
+    "Each person's data are held by the agents of one group: by each of them in one private "
+    "object, or in one row of those that share a records= label."
 )
 BY_PERSON = (
     "If max_rows_per_person= is declared, all rows of one person have one identifier, and take the "
@@ -49,7 +49,7 @@ BY_PERSON = (
 )
 CERTIFIED = (
     "Minimizers are released with noise that covers their certified distance from the exact ones. "
-    "Whether a search ends is not hidden; searches end for all admissible data."
+    "Others may see if a search ends; searches end for all admissible data."
 )
 CUT = {
     1: "pure epsilon of noise of all lengths, delta for the tails that are cut off",
@@ -94,7 +94,7 @@ def make_guarantee(
     ]
     mechanism = _mechanism(noises, count, once)
     if all(agent.noise == _NO_NOISE for agent in stated):
-        mechanism = f"{_NO_NOISE}, nothing that leaves depends on private data"
+        mechanism = f"{_NO_NOISE}, no released value depends on private data"
     claims = [claim for a in agents if a.sensitivity is not None for claim in _claims(a)]
     if any(a.sensitivity is not None and a.sensitivity.asserted is not None for a in agents):
         claims.append(CLAIMED)

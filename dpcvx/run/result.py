@@ -585,7 +585,7 @@ def _missed_rows(result: Result) -> list[str]:
         return []
     largest = {what: float(by.max()) for what, by in result.constraint_slack.items()}
     texts = [
-        f"{what} may be missed by up to {by:.3g}, which the decision pays for"
+        f"{what} may be violated by up to {by:.3g}: the decision pays the slack penalty"
         for what, by in largest.items()
         if by > _PAID
     ]
@@ -619,5 +619,5 @@ def spent_rows(result: Result) -> list[str]:
         lines[LISTED:] = [f"... and {len(lines) - LISTED} more lines, none above epsilon {most}"]
     if result.status is Status.CONVERGED:
         # Outputs chose the stopping time, so the smaller spent loss is no guarantee.
-        lines.append("the guarantee stays that of all planned rounds: values chose when to stop")
+        lines.append("the guarantee is that of all planned rounds: released values chose the end")
     return [row("  ledger" if k == 0 else "", line) for k, line in enumerate(lines)]

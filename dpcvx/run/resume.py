@@ -162,8 +162,8 @@ def _prepaid(parts: Sequence[AgentPart], start: Start) -> Mapping[str, Entry]:
 
 
 _LEFT = (
-    "the ledger held an interrupted run of another plan: what it released counts, and it can no "
-    "longer be gone on with"
+    "the ledger held an interrupted run of another plan: it counts with all of its releases, and "
+    "cannot be resumed any more"
 )
 
 

@@ -114,7 +114,7 @@ class Audit:
         verdict = {
             "passed": "consistent with the ledger",
             "failed": "FAILED: above the ledger",
-            "vacuous": "VACUOUS: nothing that leaves differs between the neighbors",
+            "vacuous": "VACUOUS: no released value differs between the neighbors",
         }[self.status]
         gaussian = ""
         if not math.isnan(self.lower_gaussian):

@@ -419,8 +419,8 @@ def where(recourse: bool) -> str:
 
 
 IDLE = (
-    "The initial point is the optimum for the proxy already, so no setting can be told from "
-    "doing nothing. Choose a proxy whose optimum lies elsewhere, or another start=."
+    "The initial point is already the optimum for the proxy, so all settings would seem equally "
+    "good. Choose a proxy whose optimum lies elsewhere, or another start=."
 )
 
 
@@ -511,14 +511,14 @@ def _verdict(
         )
     elif not worthwhile and noiseless > _SLOW * start and DOUBT not in chosen.plan.beside:
         said.append(
-            "No plan is recommended: without noise, as many rounds hardly leave the initial point "
-            "either. More epsilon does not help there. Scale variables and columns by public "
+            "No plan is recommended: even without noise, so many rounds hardly improve on the "
+            "initial point. A larger epsilon does not help. Scale variables and columns by public "
             "numbers, so that all are of about the same size, or give more rounds=."
         )
     elif not worthwhile:
         said.append(
-            "No plan is recommended: answers are no better than the initial point, so at this "
-            "budget they would say nothing about the data. Raise epsilon=, or ask less of the data."
+            "No plan is recommended: solutions are no better than the initial point, so at "
+            "this budget they show nothing about the data. Raise epsilon=, or release less."
         )
     if any(agent.clip_norm is not None for agent in chosen.plan.problem.agents):
         said.append(

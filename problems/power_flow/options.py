@@ -249,7 +249,7 @@ def _noise(group: argparse._ArgumentGroup) -> None:
     add(
         "--prior",
         metavar="CASE|SHARE",
-        help="public expectations of the loads: another case with the same buses, or for studies "
+        help="public forecast of the loads: another case with the same buses, or for studies "
         "a number such as 0.1, made up around the true loads and off by about this share. With "
         "--violation-probability they shape noise and margins, which hold whatever the loads are",
     )

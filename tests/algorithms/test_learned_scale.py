@@ -219,7 +219,7 @@ def test_what_was_learned_is_said_once_with_the_result():
     plan = clinic(2, width=50.0).plan(epsilon=2.0, delta=1e-6)
     result = plan.run(seed=1, verbose=False)
     (said,) = [note for note in result.notes if note.startswith("learned scale")]
-    assert "tighter bounds would do" in said and "losses bend by" in said
+    assert "tighter bounds would do" in said and "losses have a curvature of" in said
 
 
 @pytest.mark.parametrize(

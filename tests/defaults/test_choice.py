@@ -484,7 +484,7 @@ def test_a_rarer_violation_never_has_larger_margins_than_none(mechanism):
         assert total <= sum(map(np.log, margins(surely))) + 1e-9
         assert total >= least - 1e-9
         least, limited = total, plan.agents[0].noise.truncation is not None
-        assert limited == ("noise with a limit" in str(plan))
+        assert limited == ("truncated noise: " in str(plan))
         assert limited == ("hold for the true data in every run" in " ".join(str(plan).split()))
     assert limited and margins(plan) == margins(surely)
     assert plan.fingerprint != surely.fingerprint

@@ -135,7 +135,7 @@ def test_slopes_that_grow_with_scores_are_clipped_by_what_they_are_at_the_start(
     clipped = with_clips(compiled(clinic(squared_hinge)), distance)
     (local,) = clipped.known.program.agents
     assert local.clip == pytest.approx(SCORES * 2 * 2 / RECORDS, rel=1e-2)
-    assert "four fifths of the largest that is possible at the start" in clipped.why
+    assert "four fifths of the largest possible one at the initial point" in clipped.why
 
 
 def test_squared_hinges_are_fitted_by_default():

@@ -104,7 +104,7 @@ def test_records_of_which_some_have_a_stand_in_are_judged_by_their_bounds(given)
         for name, values in like.items()
     )
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(X @ w - y)), name="a")])
-    by = "the proxy data" if len(given) == 2 else "records that fill half their bounds alike"
+    by = "the proxy data" if len(given) == 2 else "equal records at half their bounds"
     plan = problem.plan(dp.OneShot(), release="once", epsilon=1.0, delta=1e-6)
     assert f"times that of {by}, on the second moments of 'X' and 'y'" in plan.remarks
 

@@ -48,7 +48,7 @@ def test_the_guarantee_is_the_same_and_says_what_is_expected(mechanism):
     assert plan.guarantee.epsilon == plain.guarantee.epsilon
     assert plan.agents[0].noise == plain.agents[0].noise
     assert plan.agents[0].publication.sensitivity == plain.agents[0].publication.sensitivity
-    said = "The answer uses public expectations for 'load'."
+    said = "The solution uses public priors for 'load'."
     assert any(text.startswith(said) for text in plan.guarantee.assumptions)
     assert not any(text.startswith(said) for text in plain.guarantee.assumptions)
     assert said in " ".join(str(plan.guarantee).split())

@@ -226,7 +226,7 @@ def test_owners_are_shown_the_bound_that_is_charged(build, release, mechanism, t
         said = str(one)
         assert "inf" not in said
         if not one.agent.program.form.private:
-            assert "nothing that leaves depends on private data" in said
+            assert "no released value depends on private data" in said
             continue
         charged = next(iter(result.ledger[one.agent.name].entries)).sensitivity
         shown = float(re.search(r"by at most (\S+) in l", said)[1])

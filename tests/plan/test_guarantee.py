@@ -303,7 +303,7 @@ def test_an_agent_whose_gradient_does_not_depend_on_its_data_needs_no_noise():
     ]
     plan = planned(dp.Problem(agents))
     (stated,) = plan.guarantee.agents
-    assert plan.guarantee.mechanism.startswith("none needed, nothing that leaves depends")
+    assert plan.guarantee.mechanism.startswith("none needed, no released value depends")
     assert "per agent" not in str(plan) and not plan.run(seed=1).ledger["idle"].entries
     assert (stated.agent, stated.noise, stated.releases) == ("idle", "none needed", 0)
     assert stated.scale == stated.sensitivity == 0

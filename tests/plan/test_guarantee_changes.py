@@ -191,7 +191,7 @@ def test_what_is_alike_is_looked_at_once(monkeypatch):
 
 
 def test_assumptions_say_of_whose_data():
-    assert "sit with one agent" in UNGROUPED and "with each of them" in GROUPED
+    assert "held by one agent" in UNGROUPED and "by each of them" in GROUPED
     alone, grouped = (planned(problem(2, g)).guarantee.assumptions for g in ((), [["c1", "c2"]]))
     assert UNGROUPED in alone and GROUPED not in alone
     assert GROUPED in grouped and UNGROUPED not in grouped

@@ -209,7 +209,7 @@ def test_the_guarantee_names_the_groups_and_who_is_protected():
         "once"
     )
     assert "groups north and south" in text
-    assert "sit with the agents of one group" in text
+    assert "are held by the agents of one group" in text
     alone = planned(problem()).guarantee
     assert alone.groups == ()
     assert "group" not in str(alone)

@@ -274,7 +274,7 @@ def words(thing):
 def test_the_guarantee_says_whom_it_is_about_and_why_it_is_no_smaller():
     plan = planned(multiplier=2.0, rounds=7)
     text = words(plan.guarantee)
-    assert "against whoever learns the last x and nothing else of the run" in text
+    assert "against anyone who learns the last x and nothing else of the run" in text
     assert "the last x is released" in text and "if every iterate were visible" in text
     assert "Rounding errors in hidden iterates and steps are not counted." in text
     assert "the same for all users" in words(plan)

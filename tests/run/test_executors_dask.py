@@ -98,7 +98,7 @@ def test_a_worker_that_is_killed_is_reported_and_the_run_goes_on(mortal, tmp_pat
     assert caught.value.workers == (executor.worker,)
     assert caught.value.agents == (0, 2)
     assert "agents 0 and 2 was lost" in str(caught.value)
-    assert "it goes on in round 17" in str(caught.value)
+    assert "it resumes in round 17" in str(caught.value)
     while executor.worker in mortal.nthreads():
         time.sleep(0.05)  # the scheduler may hear of it later than the run
     result = plan.run(ledger=path, executor=dp.Dask(mortal), seed=seed, verbose=False)

@@ -335,7 +335,7 @@ def test_private_data_in_own_alone_need_no_guarantee():
     b = dp.Agent(cp.Minimize(cp.square(tie)), name="b")
     result = dp.Problem([a, b]).plan(dp.ADMM(), rounds=300).run()
     assert str(result.guarantee).startswith(
-        "no guarantee: none is needed, private data are in recourse="
+        "no guarantee: none is needed: private data are in recourse="
     )
     mine = result.recourse("a")
     assert mine["gen"] == pytest.approx(1.0, abs=1e-8)

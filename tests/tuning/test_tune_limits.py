@@ -80,7 +80,7 @@ def test_what_a_decision_pays_counts():
 
 
 def test_expectations_are_refused_where_constraints_hold_the_data():
-    with pytest.raises(dp.PrivacyError, match="Their margins are proved for the data as they left"):
+    with pytest.raises(dp.PrivacyError, match="Their margins are proved for the data as released"):
         grid().tradeoff(
             [1.0], violation_probability=0.1, prior={"load": dp.Prior(1.0, 0.1)}, **ASKED
         )

@@ -258,10 +258,10 @@ def lost(
     listed = tuple(sorted(agents))
     remedy = (
         "Count the data as spent; or give runs a ledger file, plan.run(ledger='spent.jsonl'), with "
-        "which the next one goes on from there."
+        "which the next run resumes from there."
     )
     if has_ledger:
-        where = f"goes on in round {t}" if t else "begins again"
+        where = f"resumes in round {t}" if t else "begins again"
         remedy = f"Run the plan again with the same ledger=: it {where}."
     return WorkerLostError(f"{what}. Nothing was repeated. {remedy}", tuple(workers), listed)
 
