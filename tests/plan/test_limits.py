@@ -40,7 +40,7 @@ def test_the_plan_says_what_it_keeps_before_data_are_read():
         "Constraint 0 of agent 'grid': margin 0.",
         "Constraint 1 of agent 'grid': a margin that grows with the decision",
         "with probability at most 0.05 over the noise",
-        "of the runs that find a decision it may be a larger share",
+        "among the runs that find a decision the share may be larger",
         "its constraints contain private data, which are released with noise",
     ):
         assert words in text
