@@ -67,7 +67,7 @@ def test_the_scale_of_smooth_losses_is_learned(name):
     assert learns(plan) and isinstance(plan.algorithm, dp.FederatedGradient)
     assert plan.rounds == 13 + max(150, min(300, round(0.85 / plan.algorithm.scale.noise)))
     said = {choice.what: choice.why for choice in plan.choices}
-    assert "5 % of the budget learns" in said["scale"] and "step" not in said
+    assert "5 % of the budget is for learning" in said["scale"] and "step" not in said
 
 
 ELSE = {

@@ -202,16 +202,18 @@ def test_a_tie_goes_to_the_default():
 def test_answers_that_are_worth_nothing_are_called_so():
     found = tune(network(), slow, request(epsilon=1e-4), picked(GRADIENTS))
     assert not found.worthwhile and repr(found).endswith("recommended: none>")
-    assert "No plan is recommended: answers are no better than the initial point" in found.verdict
+    assert "No plan is recommended: solutions are no better than the initial point" in found.verdict
     assert not any(line.startswith("*") for line in str(found).splitlines())
 
 
 def test_a_stand_in_whose_optimum_is_the_start_is_warned_about():
     still = {"load 0": np.zeros(2), "load 1": np.zeros(2)}
-    with pytest.warns(UserWarning, match="The initial point is the optimum for the") as caught:
+    with pytest.warns(
+        UserWarning, match="The initial point is already the optimum for the"
+    ) as caught:
         found = tune(network(), slow, request(proxy=still), [])
     assert caught[0].filename == __file__
-    assert "The initial point is the optimum" in found.verdict
+    assert "The initial point is already the optimum" in found.verdict
 
 
 # Time
