@@ -9,9 +9,9 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from io import TextIOWrapper
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from .agreement import Agreement, against_ledger, agree, read_offer, said_of_bud
 from .audit_log import report
 from .coordinator import Remote
 from .faults import file_words
+from .files import write_whole
 from .keys import (
     fingerprint_of_file,
     make_authority,
@@ -340,16 +341,11 @@ def _say(text: str) -> None:
 
 def _save(path: Path, arrays: Mapping[str, NDArray[np.float64]]) -> None:
     """Save arrays to a file that only the user can read, since they may hold local variables."""
-    draft = path.with_name(f"{path.name}.new")
+    content = BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
     try:
-        draft.unlink(missing_ok=True)
-        number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(number, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
-        os.replace(draft, path)
+        write_whole(path, content.getvalue())
     except OSError as error:
-        with suppress(OSError):
-            draft.unlink()
         said = file_words(error, path, "written").removesuffix(".")
         raise refused(
             "storage", f"{said}. The run is over: the same command writes this file, and no more"

@@ -331,6 +331,45 @@ class Ending:
     covered: int  # rounds that the ledger covered when the run began
 
 
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Name a file in errors of the operating system: those of a write name none."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file atomically, readable for its user alone.
+
+    Parameters
+    ----------
+    path : Path
+        File to write or to replace; its draft has the same name with ``.new`` behind it.
+    content : bytes
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written; an earlier file stays, and the error names the file.
+    """
+    draft = path.with_name(f"{path.name}.new")
+    with named(path):
+        draft.unlink(missing_ok=True)
+        number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, path)
+        except OSError:
+            with suppress(OSError):
+                draft.unlink()
+            raise
+
+
 class OwnerFiles:
     """The files beside an owner's ledger: its last offer, its last result and its log.
 
@@ -436,14 +475,7 @@ class OwnerFiles:
         content : bytes
             Encoded message to write.
         """
-        path = self.path(f"{what}.dpx")
-        draft = path.with_name(f"{path.name}.new")
-        draft.unlink(missing_ok=True)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
+        write_whole(self.path(f"{what}.dpx"), content)
 
     def known(self, what: str) -> bytes:
         """Return the message that `keep` wrote under the name `what`; empty without such a file."""
@@ -468,11 +500,13 @@ class OwnerFiles:
     def lines(self, count: int) -> None:
         # Written after the ledger and before any reply. A single write in place leaves a valid
         # number if the process is killed.
-        number = os.open(self.path("seen"), os.O_WRONLY | os.O_CREAT, 0o600)
-        try:
-            os.pwrite(number, f"{count:019d}\n".encode(), 0)
-        finally:
-            os.close(number)
+        path = self.path("seen")
+        with named(path):
+            number = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                os.pwrite(number, f"{count:019d}\n".encode(), 0)
+            finally:
+                os.close(number)
 
     def finish(self, ending: Ending) -> None:
         """Store the end of a run, before the ledger records it."""

@@ -45,6 +45,7 @@ from ..algorithms.one_shot import LeftInShares
 from ..algorithms.summed import Shared
 from ..errors import LedgerError
 from ..privacy.secret_sharing import Partial, SecretSum, Share, combine
+from .files import named, write_whole
 from .messages import refused
 
 Words = NDArray[np.uint64]
@@ -86,7 +87,7 @@ class KeyFile:
         self._path, self.document = path, document
         self._awaited: dict[int, bytes] = {}
         if not path.exists():
-            self._write(os.O_CREAT | os.O_EXCL, 0, fresh() + bytes.fromhex(document))
+            write_whole(path, fresh() + bytes.fromhex(document))
         raw = path.read_bytes()
         self.key, held, rest = raw[:_KEY], raw[_KEY:_HEAD], raw[_HEAD:]
         if len(held) < _DOCUMENT:
@@ -126,13 +127,12 @@ class KeyFile:
         """Write the rounds with newly reserved masks; they are on disk when this returns."""
         for t in sorted(self._awaited.keys() - self._used.keys()):
             record = _RECORD.pack(t, self._awaited[t])
-            self._write(0, self._end, record)
+            self._write(self._end, record)
             self._used[t], self._end = self._awaited[t], self._end + len(record)
         self._awaited = {}
 
-    def _write(self, flags: int, offset: int, content: bytes) -> None:
-        number = os.open(self._path, os.O_WRONLY | flags, 0o600)
-        with os.fdopen(number, "wb") as file:
+    def _write(self, offset: int, content: bytes) -> None:
+        with named(self._path), os.fdopen(os.open(self._path, os.O_WRONLY), "wb") as file:
             file.seek(offset)
             file.write(content)
             file.flush()

@@ -1,8 +1,10 @@
 """Sums by masks: exact, with single values that tell nothing, and keys that are whose they say."""
 
+import errno
 import functools
 import itertools
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -159,6 +161,21 @@ def test_the_key_of_a_run_and_its_uses_outlive_the_process(tmp_path):
     assert again.key == kept.key and again.used
     assert again.use(1, b"one") and not again.use(1, b"two") and not again.use(2, b"one")
     assert KeyFile(tmp_path / "other.key", DOCUMENT).key != kept.key
+
+
+def test_a_full_disk_leaves_no_part_of_a_key(tmp_path, monkeypatch):
+    """A part of one would be refused from then on, though no value was masked with it."""
+
+    def full(number):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "spent.jsonl.key"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError) as error:
+            KeyFile(path, "ab" * 32)
+    assert error.value.filename == str(path) and not [*tmp_path.iterdir()]
+    assert not KeyFile(path, "ab" * 32).used
 
 
 def test_the_key_of_a_run_belongs_to_one_document(tmp_path):

@@ -11,6 +11,7 @@ import dpcvx as dp
 from dpcvx.owners import keys
 from dpcvx.owners.agreement import Agreement
 from dpcvx.owners.audit_log import AuditLog
+from dpcvx.owners.faults import file_words
 from dpcvx.owners.files import CoordinatorLog, OwnerFiles
 from dpcvx.owners.messages import AgentReply
 from dpcvx.owners.owner import Shown
@@ -76,6 +77,24 @@ def test_a_damaged_audit_log_is_named_by_check_and_before_a_run(tmp_path):
         owner.check()
     with pytest.raises(dp.LedgerError, match=said):
         owner.join("wss://127.0.0.1:1", timeout=0.1)
+
+
+@pytest.mark.parametrize("function", ["fsync", "pwrite"])
+def test_a_disk_that_is_full_in_a_run_is_said_with_the_file(tmp_path, monkeypatch, function):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    files = OwnerFiles(tmp_path / "spent.jsonl")
+    files.keep("offer", b"an offer")
+    monkeypatch.setattr(os, function, full)
+    with pytest.raises(OSError) as error:
+        if function == "fsync":
+            files.keep("offer", b"another offer")
+        else:
+            files.lines = 3
+    what = "offer.dpx" if function == "fsync" else "seen"
+    assert file_words(error.value, None, "used").startswith(f"'spent.jsonl.{what}' cannot be used")
+    assert files.known("offer") == b"an offer" and not files.path("offer.dpx.new").exists()
 
 
 def test_drafts_that_another_user_left_are_replaced(tmp_path):
