@@ -451,9 +451,9 @@ def _join(asked: argparse.Namespace) -> None:
             timeout=asked.timeout,
             verbose=verbose,
         )
-    _say(f"the run is over: {result.status} after {result.rounds} rounds")
     if asked.out is not None and result.last:
         _save(asked.out, result.last)
+    _say(f"the run is over: {result.status} after {result.rounds} rounds")
 
 
 def _audit(asked: argparse.Namespace) -> None:

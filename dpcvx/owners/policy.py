@@ -439,12 +439,12 @@ class _File:
 
 
 def require_model(path: Path) -> None:
-    """Refuse a model file that does not exist.
+    """Refuse a model file that does not exist, or that this process cannot read.
 
     Raises
     ------
     ModelError
-        If there is no such file.
+        If there is no such file, or it cannot be read.
     """
     if not path.is_file():
         missing = "does not exist" if not path.exists() else "is no file"
@@ -452,6 +452,10 @@ def require_model(path: Path) -> None:
             f"The model '{path.name}' {missing}. Name a file of Python that has a line plan = "
             "problem.plan(...)."
         )
+    try:
+        read_whole(path)
+    except OSError as error:
+        raise ModelError(f"The model {file_words(error, path, 'read')}") from None
 
 
 def model_plan(path: Path) -> Terms:

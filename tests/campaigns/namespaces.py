@@ -362,6 +362,52 @@ def clock_of_a_machine(study):
     return study.end()
 
 
+def other_clock(name, days):
+    """A party's clock is wrong by so many days, which its certificates do not allow."""
+
+    def inject(study):
+        study.timeouts |= {party: _SHORT for party in PARTIES}
+        study.write()
+        for other in ("coordinator", "north"):
+            study.start(other, patch=CLOCK.format(days=days) if other == name else "")
+        first = study.end()
+        study.timeouts.clear()
+        study.start()
+        return study.end() | {"first": first}
+
+    return inject
+
+
+def clock_of_the_coordinator(study):
+    """The coordinator's clock is a day ahead, which its certificate allows."""
+    study.write().start("coordinator", patch=LATER)
+    study.start(*NAMES)
+    return study.end()
+
+
+def garbage(study):
+    """Whoever has the coordinator's certificate sends bytes that are no message."""
+    study.timeouts |= {party: _SHORT for party in PARTIES}
+    study.write().start("coordinator", patch=GARBAGE)
+    study.start("north")
+    first = study.end()
+    study.timeouts.clear()
+    study.start()
+    return study.end() | {"first": first}
+
+
+def two_coordinators(study):
+    """A second coordinator starts in a run, with the same log and another port."""
+    study.write().start()
+    study.reach()
+    folder = study.place / "coordinator"
+    second = study.process(
+        "coordinator", "coordinate", folder / "model.py", "--listen", "0.0.0.0:8444", "--keys",
+        folder / "keys", "--log", folder / "run.dpx",
+    )  # fmt: skip
+    return study.end() | {"first": {"second": ended(second)}}
+
+
 def twice(study):
     """A second process of owner north starts in a run, with a copy of its folder."""
     study.write().start()
@@ -435,6 +481,28 @@ def stopped(seconds):
 
 OLDER = "from dpcvx.owners import link, wire; wire.MAGIC = b'dpx0'; link.NAMED = 'dpcvx/0.0.1 dpx0'"
 SMALLER = "from dpcvx.owners import link; link._PLAIN['max_size'] = 2000"
+LOCKLESS = """
+import errno, fcntl
+def flock(*arguments):
+    raise OSError(errno.ENOLCK, "No locks available")
+fcntl.flock = flock
+"""
+GARBAGE = """
+from dpcvx.owners import link
+async def greeted(self, socket):
+    await socket.recv()
+    await socket.send(b"no message")
+    await socket.recv()
+link.SocketHub._greeted = greeted
+"""
+CLOCK = """
+from dpcvx.owners import keys
+class Wrong(keys.dt.datetime):
+    @classmethod
+    def now(cls, zone=None):
+        return super().now(zone) + keys.dt.timedelta(days={days})
+keys.dt.datetime = Wrong
+"""
 LATER = "import time; now = time.time; time.time = lambda: now() + 86400"
 
 
@@ -554,6 +622,54 @@ FAULTS = (
         clock_of_a_machine,
         "clock is 24 hours ahead of the coordinator's",
         "",
+    ),
+    Fault(
+        "the coordinator's clock is a day ahead",
+        clock_of_the_coordinator,
+        "clock is 24 hours behind the coordinator's",
+        "",
+    ),
+    Fault(
+        "the owner's clock is years ahead",
+        other_clock("north", 4000),
+        "'north.crt' has expired on .*this machine's clock says .* set the clock",
+        _NOT_HERE,
+    ),
+    Fault(
+        "the owner's clock is months behind",
+        other_clock("north", -100),
+        "'north.crt' is not valid before .*this machine's clock says .* set the clock",
+        _NOT_HERE,
+    ),
+    Fault(
+        "the coordinator's clock is years ahead",
+        other_clock("coordinator", 4000),
+        "away.*: nobody listens there",
+        "'coordinator.crt' has expired on .*this machine's clock says .* set the clock",
+    ),
+    Fault(
+        "the coordinator's clock is months behind",
+        other_clock("coordinator", -100),
+        "away.*: nobody listens there",
+        "'coordinator.crt' is not valid before .*this machine's clock says .* set the clock",
+    ),
+    Fault(
+        "the coordinator's certificate is in the hands of a program that sends garbage",
+        garbage,
+        "unreadable: .* brought no message that this owner can use",
+        _NOT_HERE,
+    ),
+    Fault(
+        "a second coordinator has the log",
+        two_coordinators,
+        "",
+        "The log 'run.dpx' is in use by another coordinator",
+    ),
+    Fault(
+        "the owner's file system takes no locks",
+        patched(LOCKLESS, "south", "west"),
+        "'spent.jsonl.trial' cannot be locked: no locks available. Its file system takes no locks",
+        _NOT_HERE,
     ),
     Fault(
         "a second process has the owner's name",

@@ -1,5 +1,6 @@
 """Policies in files: what they may say, and what they must."""
 
+import errno
 import os
 import sys
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.owners import policy as policies
 from dpcvx.owners.agreement import agree
 from dpcvx.owners.policy import model_plan, read_policy
 from dpcvx.run.gate import read
@@ -324,3 +326,15 @@ def test_an_error_in_a_model_names_its_line(model, tmp_path):
     with pytest.raises(dp.ModelError, match="The model 'model.py' cannot be run. ") as caught:
         model_plan(path)
     assert MODELS[model] in str(caught.value) and caught.value.__context__ is None
+
+
+def test_a_model_that_cannot_be_read_is_named_without_its_folder(tmp_path, monkeypatch):
+    def denied(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    (tmp_path / "model.py").write_text("plan = 0\n")
+    monkeypatch.setattr(policies, "read_whole", denied)
+    said = "^The model 'model.py' cannot be read: permission denied. Give the user"
+    with pytest.raises(dp.ModelError, match=said) as caught:
+        model_plan(tmp_path / "model.py")
+    assert str(tmp_path) not in str(caught.value)
