@@ -230,17 +230,21 @@ def _fault(cell: str, line: str, first: bool) -> str:
         return "" if finite else "no finite number. Fill in a number, or leave out the row"
     for mark, name in _OTHERS.items():
         parts = [part for part in cell.split(mark) if part]
-        if len(parts) > 1 and any(map(_is_number, parts)):
+        whole = all if mark == " " else any  # behind a blank, a number can have a unit
+        if len(parts) > 1 and whole(map(_is_number, parts)):
             points = ", and write decimal points" if mark == ";" and "," in line else ""
             return f"numbers separated by {name}. Separate them by commas{points}"
     if "," not in line and any(mark in line.strip() for mark in ";\t|"):
         return "texts separated by something else than a comma. Separate columns by commas"
-    if first and not any(map(_is_number, line.split(","))):
+    if first and all(map(_is_name, line.split(","))):
         return (
             "no row of numbers: a header? Remove that line, or write columns = with its names in "
             "the policy"
         )
-    return "no number. Encode texts and categories as numbers, and write 1.5, 1e-3 or -2"
+    return (
+        "no number. Encode texts and categories as numbers, and write 1.5, 1e-3 or -2 without a "
+        "unit or another mark"
+    )
 
 
 def _is_number(text: str) -> bool:
@@ -249,6 +253,12 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return text.isascii()  # Python reads digits of other scripts, and numpy does not
+
+
+def _is_name(text: str) -> bool:
+    """Return whether a cell can be a column's name, and is no number in another spelling."""
+    start = text.strip()[:1]
+    return (start.isalpha() or start == "_") and not _is_number(text)
 
 
 def _no_array(path: Path) -> FileError:

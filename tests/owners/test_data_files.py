@@ -13,6 +13,13 @@ from dpcvx.run.gate import require_fit
 SECRET = "7312.5"
 CASES = {
     "header": (b"age,bp\n1,2\n", "line 1, column 1: no row of numbers: a header"),
+    "header of one column": (b"_age\n7312.5\n", "line 1, column 1: no row of numbers: a header"),
+    "minus sign": ("\u22127312.5\n2\n".encode(), "line 1, column 1: no number.* without a unit"),
+    "unit": (b"7312.5 kW\n2 kW\n", "line 1, column 1: no number.* without a unit"),
+    "percent": (b"10%\n20%\n", "line 1, column 1: no number"),
+    "dates": (b"2024-01-01\n2024-01-02\n", "line 1, column 1: no number"),
+    "currency": ("\u20ac7312.5\n2\n".encode(), "line 1, column 1: no number"),
+    "fraction": (b"1/2\n7312.5\n", "line 1, column 1: no number"),
     "mark": (b"\xef\xbb\xbf1,2\n", "starts with a byte-order mark"),
     "wide": ("1,2\n".encode("utf-16"), r"byte-order mark \(UTF-16"),
     "semicolons": (b"1;2\n3;4\n", "line 1, column 1: numbers separated by a semicolon"),
