@@ -307,7 +307,7 @@ class _Run:
         else:
             last = self.log.exchanges[-1].t
             event("resumed", {**facts, "round": last})
-            notes.append(f"gone on with in round {last}, from the coordinator's log")
+            notes.append(f"resumed in round {last}, from the coordinator's log")
         if self._closing:
             notes.append(self._closed())
         elif rounds < self.plan.rounds:
