@@ -445,8 +445,9 @@ def ac_check(
     Set points are the active power of generators and the voltages of their buses (with
     ``model="dc"``, 1 per unit or the nearest limit). If loads are private, the check uses the loads
     that the returned point serves: generation less shunts and flows. They follow from released
-    values, so the check is post-processing. If the study has contingencies, the check is made once
-    more after each outage, with the same set points and the emergency ratings.
+    values, so the check is post-processing. Private capacities are no limits in it. If the study
+    has contingencies, the check is made once more after each outage, with the same set points and
+    the emergency ratings.
 
     Parameters
     ----------
@@ -468,10 +469,11 @@ def ac_check(
         If `loads`, `hour` or `power_factor` is invalid, or the run has no solution.
     """
     state, load, whose = loads_of(study, result, loads, hour, power_factor)
-    intact = checked(study.case, state, load, whose)
+    case = study.public_case if loads is None else study.case
+    intact = checked(case, state, load, whose)
     emergency = study.setting.emergency
     after = [
-        _after_outage(study.case, outage, emergency, state, load)
+        _after_outage(case, outage, emergency, state, load)
         for outage in study.setting.outages.tolist()
     ]
     return replace(intact, outages=tuple(after))

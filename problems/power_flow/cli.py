@@ -98,6 +98,11 @@ def _check(options: argparse.Namespace) -> None:
             "--set-points writes an AC power flow of one hour: drop it, or write --model soc "
             "and no --horizon."
         )
+    if options.set_points and not options.central and options.private in ("bids", "capacities"):
+        raise dp.PrivacyError(
+            f"--set-points keeps the costs and limits of the file, but --private {options.private} "
+            "keeps some of them private. Drop one of the two."
+        )
     if options.over and (options.central or options.ledger):
         raise dp.ModelError(
             "--over repeats runs for study, with known noise: drop "
@@ -297,7 +302,7 @@ def _distributed(options: argparse.Namespace) -> int:
         first = 0 if options.seed is None else options.seed
         seeds = range(first, first + options.seeds)
         runs = [_run(study, plan, options, seed, verbose=False) for seed in seeds]
-    best, about = None, provenance(options, study.case, plan, study.zones)
+    best, about = None, provenance(options, study.public_case, plan, study.zones)
     if options.json or options.plot or not options.quiet:
         best = optimum(study)
     if not options.quiet:

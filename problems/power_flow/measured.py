@@ -155,7 +155,7 @@ def together(study: PowerFlow, *, explain: bool = True) -> tuple[float, PowerFlo
             "Correct limits, change load_scale= or profiles=, or use the objective 'shed', which "
             "has a power imbalance instead."
         )
-    return np.asarray(problem.value).item() / objective_unit(study)[1], public
+    return np.asarray(problem.value).item() / objective_unit(public)[1], public
 
 
 def _in_the_way(study: PowerFlow) -> tuple[Family, ...]:

@@ -131,7 +131,7 @@ def prices(
         if stable is not None:
             share = result.solution.dual_stability(balance, draws=draws, tolerance=tolerance)
             stable[buses] = share[:, :hours]
-    price /= cost_scale(case) * base
+    price /= cost_scale(study.public_case) * base
     generation = base * np.asarray(study.model.power.value)
     added = np.zeros(shape)
     shunts = np.zeros(shape)

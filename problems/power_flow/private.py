@@ -20,6 +20,32 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 PrivateData = Literal["loads", "profiles", "bids", "capacities"]
 
+BID_UNIT = 100.0
+"""Public stand-in for private bids, in $/MWh. Costs and the change of a bid are relative to it."""
+
+
+def public_case(case: Case, private: PrivateData | None) -> Case:
+    """Return the network with public numbers in place of private bids or capacities.
+
+    Everything that is public takes its numbers from this network: scales, initial points, slack
+    buses, and limits in AC checks. Bids become `BID_UNIT`, and capacities have no limit. Private
+    loads and profiles remain.
+
+    Parameters
+    ----------
+    case : Case
+    private : {"loads", "profiles", "bids", "capacities"} or None
+        Kind of private data.
+    """
+    listed = case.gen.kind == "gen"
+    if private == "bids":
+        c1 = np.where(listed, BID_UNIT * case.base_mva, case.gen.c1)
+        return replace(case, gen=replace(case.gen, c1=c1))
+    if private == "capacities":
+        pmax = np.where(listed, np.inf, case.gen.pmax)
+        return replace(case, gen=replace(case.gen, pmax=pmax))
+    return case
+
 
 def private_loads(
     load: Floats, name: str, change: Adjacency, proxy: Floats | None = None
@@ -73,7 +99,7 @@ def private_profiles(
 
 
 def private_bids(
-    model: Model, case: Case, generators: Ints, name: str, change: Adjacency
+    model: Model, case: Case, bids: Floats, generators: Ints, name: str, change: Adjacency
 ) -> cp.Expression:
     """Return the cost of generators, whose linear coefficients are private.
 
@@ -81,12 +107,15 @@ def private_bids(
     ----------
     model : Model
     case : Case
+        Network of `public_case`.
+    bids : ndarray, shape (all generators,)
+        Linear coefficients in $/h per unit.
     generators : ndarray of int
         Positions.
     name : str
         Name of the zone.
     change : dp.Within or dp.Rows
-        Adjacency of coefficients, in shares of the highest marginal cost of all generators.
+        Adjacency of coefficients, in shares of the highest marginal cost of `case`.
     """
     chosen = generators[case.gen.kind[generators] == "gen"]
     if not len(chosen):
@@ -95,20 +124,33 @@ def private_bids(
     c1[chosen] = 0.0
     rest = replace(case, gen=replace(case.gen, c1=c1))
     factor = cost_scale(case)
-    bids = dp.Private(factor * case.gen.c1[chosen], name=f"bids of {name}", adjacency=change)
+    declared = dp.Private(factor * bids[chosen], name=f"bids of {name}", adjacency=change)
     others = factor / cost_scale(rest) * model.cost(rest, generators)
-    return bids @ cp.sum(model.power[chosen], axis=1) + others
+    return declared @ cp.sum(model.power[chosen], axis=1) + others
 
 
 def private_capacities(
-    model: Model, case: Case, zone: int, generators: Ints, name: str, change: Adjacency
+    model: Model,
+    case: Case,
+    capacities: Floats,
+    zone: int,
+    generators: Ints,
+    name: str,
+    change: Adjacency,
+    ramps: float | None = None,
+    availability: Floats | None = None,
 ) -> list[cp.Constraint]:
     """Return the limits of a zone, with the capacities of its generators private.
+
+    Ramps and availability are shares of private capacities, and hence private limits as well.
 
     Parameters
     ----------
     model : Model
     case : Case
+        Network of `public_case`.
+    capacities : ndarray, shape (all generators,)
+        Largest powers in per unit; generators with an infinite one have no limit.
     zone : int
     generators : ndarray of int
         Positions of the zone's generators.
@@ -116,13 +158,27 @@ def private_capacities(
         Name of the zone.
     change : dp.Within or dp.Rows
         Adjacency of capacities, in per unit.
+    ramps : float, optional
+        Largest change of power per hour, as a share of each capacity.
+    availability : ndarray, shape (all generators, hours), optional
+        Share of each capacity that a generator may use.
     """
-    limited = (case.gen.kind[generators] == "gen") & np.isfinite(case.gen.pmax[generators])
+    limited = (case.gen.kind[generators] == "gen") & np.isfinite(capacities[generators])
     chosen = generators[limited]
+    constraints = model.limits(case, zone)
     if not len(chosen):
-        return model.limits(case, zone)
-    pmax = case.gen.pmax.copy()
-    pmax[chosen] = np.inf
-    public = model.limits(replace(case, gen=replace(case.gen, pmax=pmax)), zone)
-    most = dp.Private(case.gen.pmax[chosen], name=f"capacities of {name}", adjacency=change)
-    return [*public, *(model.power[chosen, t] <= most for t in range(model.hours))]
+        return constraints
+    most = dp.Private(capacities[chosen], name=f"capacities of {name}", adjacency=change)
+    share = np.ones((len(chosen), model.hours))
+    if availability is not None:
+        share = np.minimum(availability[chosen], 1.0)
+    for hour in range(model.hours):
+        power, open_ = model.power[chosen, hour], np.flatnonzero(share[:, hour])
+        if len(open_):
+            constraints.append(power[open_] <= cp.multiply(share[open_, hour], most[open_]))
+        if len(open_) < len(chosen):
+            constraints.append(power[np.flatnonzero(share[:, hour] == 0)] <= 0)
+        if ramps is not None and hour:
+            more = power - model.power[chosen, hour - 1]
+            constraints += [more <= ramps * most, -more <= ramps * most]
+    return constraints

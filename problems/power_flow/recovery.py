@@ -59,7 +59,7 @@ class Recovery:
     check : AcCheck
         Limits in an AC power flow from the set points of `state`.
     cost : float
-        Cost of generation, in $/h.
+        Cost of generation, in $/h; NaN if it would follow from private bids.
     moved : float
         Largest change of a generator's active power from the point, in MW.
     voltage : float
@@ -84,8 +84,9 @@ class Recovery:
         head = "AC power flow within all limits"
         if not self.feasible:
             head = "NO AC POWER FLOW WITHIN ALL LIMITS FOUND; the nearest"
+        cost = "bids are private" if np.isnan(self.cost) else f"{self.cost:.2f} $/h"
         return (
-            f"{head}: {self.cost:.2f} $/h\n"
+            f"{head}: {cost}\n"
             f"  set points moved by up to {self.moved:.2f} MW and {self.voltage:.4f} p.u.\n"
             f"  {self.check.short}"
         )
@@ -96,6 +97,7 @@ def ac_recover(study: PowerFlow, result: dp.Result, loads: ModuleType | None = N
 
     It minimizes the sum of squared changes of generators' active power and of voltages, in per
     unit. Loads are chosen as in `ac_check`, so the outcome is post-processing of released values.
+    Private capacities are no limits, and with private bids its cost is NaN.
 
     Parameters
     ----------
@@ -117,7 +119,10 @@ def ac_recover(study: PowerFlow, result: dp.Result, loads: ModuleType | None = N
         If `loads` is invalid, or the run has no solution.
     """
     state, load, whose = loads_of(study, result, loads)
-    return recovered(study.case, state, load, whose)
+    if loads is not None:
+        return recovered(study.case, state, load, whose)
+    outcome = recovered(study.public_case, state, load, whose)
+    return replace(outcome, cost=np.nan) if study.private == "bids" else outcome
 
 
 def ac_optimum(case: Case, load_scale: float = 1.0) -> Recovery:

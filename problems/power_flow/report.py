@@ -293,7 +293,7 @@ def objective_unit(study: PowerFlow) -> tuple[str, float]:
     """Return the unit of the objective, and the value of the model's objective for one unit."""
     if study.objective == "shed":
         return "per unit squared", 1.0
-    return "$/h" if study.hours == 1 else "$", cost_scale(study.case)
+    return "$/h" if study.hours == 1 else "$", cost_scale(study.public_case)
 
 
 def after_recourse(study: PowerFlow, result: dp.Result) -> float | None:

@@ -43,6 +43,7 @@ from .private import (
     private_capacities,
     private_loads,
     private_profiles,
+    public_case,
 )
 from .profiles import read_profiles
 from .ptdf import Form, shared_numbers
@@ -76,7 +77,7 @@ class Setting:
     shared: Shared
     cuts: bool
     form: Form
-    limits: Case  # the network with limits of monitored branches only
+    limits: Case  # the public network, see `public_case`, with limits of monitored branches only
     proxy: Floats | None  # public proxy loads, in the shape of `PowerFlow.load`
 
     @property
@@ -122,6 +123,11 @@ class PowerFlow:
     def case(self) -> Case:
         """The network."""
         return self.setting.case
+
+    @property
+    def public_case(self) -> Case:
+        """The network with public numbers in place of private bids or capacities."""
+        return public_case(self.case, self.private)
 
     @property
     def zones(self) -> Zones:
@@ -248,9 +254,9 @@ class PowerFlow:
             Network with other limits. The result then ignores outages, ramps and availability, and
             has the objective "cost".
         """
-        setting = replace(
-            self.setting, private=None, balance="exact", zones=read_zones(1, self.case)
-        )
+        limits = replace(self.setting.limits, gen=self.case.gen)
+        zone = read_zones(1, self.case)
+        setting = replace(self.setting, private=None, balance="exact", zones=zone, limits=limits)
         if case is not None:
             nothing = np.zeros(0, dtype=np.int64)
             setting = replace(setting, case=case, limits=case, outages=nothing, ramps=None)
@@ -334,7 +340,8 @@ def power_flow(
         Positive factor on all loads.
     radius : float
         Size of the protected change: in per unit for loads and capacities, as a factor for
-        profiles, as a share of the highest marginal cost of all generators for bids.
+        profiles, and for bids as a share of 100 $/MWh or of the highest public marginal cost,
+        whichever is higher.
     hidden : {"entry", "customer", "load", "zone"}, dp.Within or dp.Rows
         Privacy unit that changes by at most `radius`: one number, such as one hour at one bus; one
         customer, whose changes in all numbers of a bus have this l2 norm; a whole row, such as the
@@ -405,7 +412,7 @@ def power_flow(
             shared,
             cuts,
             form,
-            read_monitored(monitored, network),
+            read_monitored(monitored, public_case(network, private)),
             read_proxy(proxy, network, horizon, 1 if model == "dc" else 2, private),
         )
     )
@@ -500,12 +507,23 @@ def _own_terms(
     name: str,
 ) -> tuple[cp.Expression, list[cp.Constraint]]:
     """Return cost and limits of a zone, without its balance."""
-    case, own = setting.case, setting.zones.buses[zone]
+    case, own = public_case(setting.case, setting.private), setting.zones.buses[zone]
     generators = generators_of(case, setting.zones, zone)
     held = places_at(case, setting.stores, own)
     moved = places_at(case, setting.flexible, own)
     if setting.private == "capacities":
-        limits = private_capacities(model, case, zone, generators, name, setting.change)
+        shares = None if isinstance(setting.ramps, np.ndarray) else setting.ramps
+        limits = private_capacities(
+            model,
+            case,
+            setting.case.gen.pmax,
+            zone,
+            generators,
+            name,
+            setting.change,
+            shares,
+            setting.availability,
+        )
     else:
         limits = model.limits(case, zone)
     limits = [
@@ -520,7 +538,7 @@ def _own_terms(
     if setting.objective == "shed":
         return cp.Constant(0.0), limits
     if setting.private == "bids":
-        cost = private_bids(model, case, generators, name, setting.change)
+        cost = private_bids(model, case, setting.case.gen.c1, generators, name, setting.change)
     else:
         cost = model.cost(case, generators)
     if len(moved):

@@ -119,7 +119,7 @@ def sweep(
     planned = [_planned(command, arguments, setting) for setting in settings(over)]
     for each in planned:
         setting, options, study, plan = each.setting, each.options, each.study, each.plan
-        about = provenance(options, study.case, plan, study.zones)
+        about = provenance(options, study.public_case, plan, study.zones)
         fresh = [seed for seed in seeds if _key(about, seed) not in stored]
         if fresh:
             beside = {

@@ -271,12 +271,14 @@ def study_tables(
     Returns
     -------
     buses, branches, generators : Table
-        Tables; with ``model="dc"``, they have no reactive power.
+        Tables; with ``model="dc"``, they have no reactive power. Costs that follow from private
+        bids, and private capacities, are marked as not private.
     """
     active = study.model.quantities == 1
     states = [study.state(t) for t in range(study.hours)] if states is None else states
     loads = [study.net_load(t) for t in range(study.hours)] if loads is None else loads
     note = nature(study)[1] if note is None else note
+    secret = {"bids": "cost", "capacities": "Pmax"}.get(study.private or "")
     hours = []
     for hour, (state, load) in enumerate(zip(states, loads, strict=True)):
         buses, branches, generators = (
@@ -292,6 +294,12 @@ def study_tables(
             branches = replace(
                 branches, columns=tuple(c for c in branches.columns if c.name not in _RELAXED)
             )
+        generators = replace(
+            generators,
+            columns=tuple(
+                replace(c, private=False) if c.name == secret else c for c in generators.columns
+            ),
+        )
         if price is not None:
             more = Column("price", "$/MWh", price[:, hour], private)
             buses = replace(buses, columns=(*buses.columns, more))

@@ -48,7 +48,8 @@ def write_set_points(
     Active and reactive power and voltages of generators, ends of DC lines, and storage are taken
     from the state. Voltages of buses are taken from the AC power flow at these set points, if there
     is one. Its slack buses are the reference buses of the file, so that MATPOWER's ``runpf`` finds
-    the power flow again.
+    the power flow again. Costs and limits are those of the source: a file with private bids or
+    capacities is not private.
 
     Parameters
     ----------
