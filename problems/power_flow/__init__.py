@@ -76,6 +76,7 @@ from .ptdf import (
 from .recovery import Recovery, ac_optimum, ac_recover
 from .relaxed import Relaxation, angle_mismatch, relaxation
 from .report import Outcome, ac_line, assess, imbalance, thermal_loading, violations
+from .schedule import Schedule, hourly_tables, hourly_totals
 from .security import NetworkCopy, copy_constraints, network_copies
 from .solution import Central, State, central, network_state
 from .study import PowerFlow, power_flow
@@ -102,6 +103,7 @@ __all__ = [
     "Recovery",
     "Relaxation",
     "Run",
+    "Schedule",
     "State",
     "StorageVariables",
     "Store",
@@ -138,6 +140,8 @@ __all__ = [
     "flexible_limits",
     "generation_cost",
     "generation_limits",
+    "hourly_tables",
+    "hourly_totals",
     "imbalance",
     "lifted_cuts",
     "limits_in_the_way",

@@ -30,6 +30,7 @@ from .provenance import provenance
 from .ptdf import Form
 from .relaxed import relaxation
 from .report import BOUND, ac_line, nature, objective_unit, violations
+from .schedule import hourly_tables, hourly_totals
 from .solution import State, central
 from .study import PowerFlow
 from .sweep import Setting, summary, sweep
@@ -255,6 +256,8 @@ def _central(options: argparse.Namespace) -> int:
         loads = [study.net_load(hour) for hour in range(study.hours)]
         words = str(relaxed or nature(study)[1])
         tables = study_tables(study, states, loads, note=words, private=False)
+        if study.hours > 1:
+            tables += hourly_tables(study, states, checks=checks, note=words, private=False)
         _write(tables, options, provenance(options, study.case, None, study.zones))
     _write_set_points(study, states[0], options)
     return 0
@@ -415,6 +418,7 @@ def _plot(
         runs[0].outcome,
         folder,
         states=runs[0].states,
+        totals=hourly_totals(study.case, runs[0].states, runs[0].schedule, runs[0].prices),
         formats=formats,
         optimum=best,
         about=about,
@@ -439,6 +443,12 @@ def _write_tables(
     price = None if run.prices is None else run.prices.price
     note = run.outcome.nature
     tables = study_tables(study, run.states, run.loads, note=note, price=price, private=private)
+    if study.hours > 1:
+        checks = run.outcome.ac
+        tables += hourly_tables(
+            study, run.states, run.schedule, checks=checks, prices=run.prices, note=note,
+            private=private,
+        )  # fmt: skip
     _write(tables, options, about)
 
 

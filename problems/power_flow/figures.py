@@ -1,9 +1,9 @@
-"""Figures of a run: convergence, the network with its imbalance, imbalance per zone."""
+"""Figures of a run: convergence, network and imbalance, flows, hours, imbalance per zone."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import networkx as nx
@@ -57,6 +57,7 @@ def write_figures(
     folder: Path,
     *,
     states: Sequence[State] = (),
+    totals: Mapping[str, Floats] | None = None,
     formats: Sequence[str] = ("png",),
     optimum: float | None = None,
     about: str = "",
@@ -74,6 +75,8 @@ def write_figures(
         Folder of the files, created if missing.
     states : sequence of State
         Network state of every hour, for the figure of `flows`; without states it is not drawn.
+    totals : mapping, optional
+        Sums of every hour, see `schedule.hourly_totals`, for a figure of several hours.
     formats : sequence of {"png", "pdf", "svg"}
         File formats.
     optimum : float, optional
@@ -88,6 +91,8 @@ def write_figures(
     figures = {"network": network(study, outcome), "imbalance": zone_bars(study, outcome)}
     if states:
         figures["flows"] = flows(study, states)
+    if totals is not None and study.hours > 1:
+        figures["hours"] = hours(study, totals)
     if result.rounds > 1:
         figures["convergence"] = convergence(study, result, optimum)
     return pictures.write(figures, folder, formats, about)
@@ -171,6 +176,57 @@ def flows(study: PowerFlow, states: Sequence[State]) -> Figure:
         + "\narrows: direction of active power"
     )
     axes.axis("off")
+    return figure
+
+
+@styled
+def hours(study: PowerFlow, totals: Mapping[str, Floats]) -> Figure:
+    """Draw load, generation and storage of every hour, and in a second panel prices if any.
+
+    The figure shows no true loads, so it is post-processing of released values.
+
+    Parameters
+    ----------
+    study : PowerFlow
+    totals : mapping
+        Sums of every hour, see `schedule.hourly_totals`.
+
+    Returns
+    -------
+    Figure
+        The band of prices spans all buses; the line is their mean, weighted by loads.
+    """
+    priced = "price mean" in totals
+    figure = Figure(figsize=(ONE_COLUMN, 3.9 if priced else 2.5))
+    panels = figure.subplots(1 + priced, 1, sharex=True, squeeze=False)[:, 0]
+    at = np.arange(study.hours)
+    axes = panels[0]
+    moved = totals["storage"] + totals["flexible"]
+    if study.setting.stores or study.setting.flexible:
+        names = [
+            name
+            for name, places in (
+                ("storage", study.setting.stores), ("flexible loads", study.setting.flexible),
+            )
+            if places
+        ]  # fmt: skip
+        axes.bar(at, moved, color="0.75", label=" and ".join(names))
+    axes.step(at, totals["generation"], where="mid", ls="--", label="generation")
+    axes.step(at, totals["load"], where="mid", ls="-", label="served load")
+    axes.set(ylabel="MW", title=study.case.name)
+    axes.set_ylim(min(0.0, 1.1 * moved.min()), 1.35 * max(totals["load"].max(), 1e-9))
+    axes.legend(loc="upper left", ncols=2)
+    if priced:
+        axes = panels[1]
+        axes.fill_between(
+            at, totals["price low"], totals["price high"], step="mid", alpha=0.3, linewidth=0,
+            label="all buses",
+        )  # fmt: skip
+        axes.step(at, totals["price mean"], where="mid", label="mean")
+        axes.set(ylabel="price, $/MWh")
+        axes.legend()
+    panels[-1].set_xlabel("hour")
+    figure.align_ylabels(panels)
     return figure
 
 

@@ -17,6 +17,7 @@ from .elastic import Family, hours_in_the_way, without_limits
 from .models import DistFlowModel, SocModel
 from .prices import Prices, prices
 from .report import BOUND, Outcome, after_recourse, assess, objective_unit
+from .schedule import Schedule, schedule_of
 from .solution import State, central
 from .solver import solve
 from .study import PowerFlow
@@ -40,6 +41,8 @@ class Run:
         `PowerFlow.net_load` of every hour.
     prices : Prices or None
         Prices of the run, if its method has prices.
+    schedule : Schedule
+        Power of storage and of flexible loads.
     outcome : Outcome
         Outcome with the true loads.
     recourse : float or None
@@ -54,6 +57,7 @@ class Run:
     states: tuple[State, ...]
     loads: tuple[Floats, ...]
     prices: Prices | None
+    schedule: Schedule
     outcome: Outcome
     recourse: float | None
     broken: bool | None = None
@@ -93,7 +97,8 @@ def measure(study: PowerFlow, result: dp.Result, *, own: bool = True, draws: int
     if study.balance:
         with contextlib.suppress(dp.PrivacyError):  # raised for a method without prices
             priced = prices(study, result, draws=draws)
-    return Run(result, states, loads, priced, assess(study, result), recourse, broken)
+    schedule, outcome = schedule_of(study), assess(study, result)
+    return Run(result, states, loads, priced, schedule, outcome, recourse, broken)
 
 
 def breaks(runs: Sequence[Run]) -> int | None:

@@ -28,11 +28,14 @@ NOT_PRIVATE = "not private"
 KINDS = ("csv", "tex")
 # Numbers of decimals by unit. Other numbers have four significant digits, or are 0 below the
 # accuracy of solvers.
-_DECIMALS = {"MW": 2, "MVAr": 2, "p.u.": 4, "kV": 2, "deg": 2, "%": 1, "$/h": 2, "$/MWh": 2}
+_DECIMALS = {"MW": 2, "MVAr": 2, "p.u.": 4, "kV": 2, "deg": 2, "%": 1}
+_DECIMALS |= dict.fromkeys(("$", "$/h", "$/MWh", "MWh"), 2)
 _ACCURACY = 1e-8
 # Columns that the direct-current approximation lacks, and columns that only the relaxation has.
 _REACTIVE = frozenset({"Vm", "V", "Q imbalance", "Q from", "Q to", "Q", "Qmin", "Qmax"})
 _RELAXED = frozenset({"cone slack", "angle mismatch"})
+# Number of columns beyond which a table has smaller letters.
+_WIDE = 11
 # Largest number of characters of a line in a note.
 _NOTE_WIDTH = 80
 _SOURCE_WIDTH = 96
@@ -165,11 +168,12 @@ class Table:
         foot = [rf"\multicolumn{{{width}}}{{l}}{{\footnotesize {_tex(note)}}} \\" for note in notes]
         totals = [r"\midrule", rf"{' & '.join(map(_tex, self._totals()))} \\"]
         caption = [rf"\caption{{{_tex(self.caption)}}}\label{{tab:{self.name}}} \\"]
+        smaller = r"\footnotesize" if width > _WIDE else ""
         lines = [
             *(f"% {line}" for line in source.splitlines()),
             r"% needs \usepackage{booktabs,longtable}",
             # A dozen columns then fit on a page of A4; the group leaves other tables unchanged.
-            r"\begingroup\setlength{\tabcolsep}{3.5pt}",
+            rf"\begingroup{smaller}\setlength{{\tabcolsep}}{{3.5pt}}",
             rf"\begin{{longtable}}{{{'r' * width}}}",
             *(caption if self.caption else []),
             r"\toprule",
