@@ -72,7 +72,8 @@ class Prices:
         }
 
     def __str__(self) -> str:
-        low, high = float(self.price.min()), float(self.price.max())
+        # Rounded first, since prices of free power are 0 up to the solver's accuracy, of any sign.
+        low, high = (round(float(end), 2) + 0.0 for end in (self.price.min(), self.price.max()))
         spread = float(np.ptp(self.price, axis=0).max())
         lines = [
             f"prices from {low:.2f} to {high:.2f} $/MWh, apart by up to {spread:.2f} in one hour",
