@@ -132,7 +132,8 @@ def empty_set(owner: str) -> UnsolvableError:
     """Return the error for an agent whose constraint set is empty."""
     return UnsolvableError(
         f"The constraints of agent '{owner}' admit no point, so it has no local decision to make. "
-        "Solve cp.Problem(cp.Minimize(0), constraints) with them to find the conflict."
+        "Loosen one of them. To find the conflict, solve cp.Problem(cp.Minimize(0), constraints) "
+        "with fewer and fewer of them."
     )
 
 
