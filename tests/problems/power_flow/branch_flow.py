@@ -191,7 +191,7 @@ def _branches(case, place, w, model, injected, reactive):
     shift = np.radians(branch[:, 9])
     p, q, current = (cp.Variable(len(on)) for _ in range(3))
     # Currents of short lines are large: the cone in l |z| and v / |z| has entries of one size.
-    size = np.hypot(r, x)
+    size = np.maximum(np.hypot(r, x), 1e-6)
     near = cp.multiply(1 / tap**2, start.T @ w)
     far = end.T @ w
     across = near - 2 * (cp.multiply(r, p) + cp.multiply(x, q)) + cp.multiply(r**2 + x**2, current)
