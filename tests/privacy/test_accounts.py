@@ -410,10 +410,10 @@ def test_all_others_together_know_parts_of_the_noise():
 def test_a_first_run_counts_by_what_all_others_know_of_its_noise():
     """mu^2 grows by the square of the largest multiplier over what remains of it."""
     book = dataclasses.replace(account(100.0, 1e-6), committed=0.5)
-    release, calibrated = distributed(1, 4.0, 2.0, 3)
+    release, calibrated = distributed(1, 6.0, 2.0, 3)
     book.charge(release, calibrated)
     total = Composition().with_gaussian(2.0)
-    expected = adaptive.price(total, 4 * 0.5, 1e-6, pooled=False)
+    expected = adaptive.price(total, 9 * 0.5, 1e-6, pooled=False)
     assert book.spent_against_all() == expected
     assert expected.epsilon > adaptive.price(total, 0.5, 1e-6, pooled=False).epsilon
 
