@@ -208,6 +208,8 @@ def test_noise_too_small_for_its_grid_or_for_a_question_is_refused():
     SplitNoise(5, 1, 1.0, 8.0)
     with pytest.raises(dp.PrivacyError, match=r"resolution=2\.0\*\*-1\) or finer"):
         SplitNoise(5, 1, 1.0, 7.9)
+    with pytest.raises(dp.PrivacyError, match=r"resolution=2\.0\*\*-4\) or finer"):
+        SplitNoise(5, 1, 1.0, 0.5)
     with pytest.raises(dp.PrivacyError, match="does not fit the distributed noise"):
         noise().grid(1.1, 6)
     with pytest.raises(dp.PrivacyError, match="does not fit the distributed noise"):
