@@ -1,6 +1,7 @@
 """Defaults that follow the function: not its spelling, not its units, not who holds which term."""
 
 import math
+from functools import cache
 
 import cvxpy as cp
 import numpy as np
@@ -64,24 +65,32 @@ def in_units(loss):
     ("loss", "units"), [(loss, units) for loss in LOSSES for units in in_units(loss)]
 )
 def test_units_that_are_powers_of_two_change_no_bit(loss, units):
-    found = []
-    for own in ((1, 1, 1), units):
-        problem, w, unit, slope = fitted(loss, units=own, clip=math.inf)
-        chosen, numbers = choices(problem.plan(epsilon=1.0, delta=1e-6), slope)
-        problem.plan(dp.FederatedGradient(), rounds=4, mechanism=None).run()
-        found.append((chosen, numbers, (w.value / unit).tolist()))
-    assert found[0] == found[1]
+    assert solved(loss, (1, 1, 1)) == solved(loss, units)
+
+
+@cache
+def solved(loss, units):
+    """What a plan chose, and the answer of a run without noise, without units."""
+    problem, w, unit, slope = fitted(loss, units=units, clip=math.inf)
+    chosen, numbers = choices(problem.plan(epsilon=1.0, delta=1e-6), slope)
+    problem.plan(dp.FederatedGradient(), rounds=4, mechanism=None).run()
+    return chosen, numbers, (w.value / unit).tolist()
 
 
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("units", UNITS + TARGET_UNITS + ODD_UNITS)
 def test_clips_and_rounds_are_the_same_in_any_units(penalty, units):
-    plain, scaled = (fitted("squares", penalty, own) for own in ((1, 1, 1), units))
-    chosen, numbers = choices(plain[0].plan(epsilon=1.0, delta=1e-6))
-    other, others = choices(scaled[0].plan(epsilon=1.0, delta=1e-6), scaled[3])
+    (chosen, numbers), (other, others) = (chosen_in(penalty, own) for own in ((1, 1, 1), units))
     assert other == chosen and numbers[-1] > 0
     # Clips are rounded to three decimal digits.
     np.testing.assert_allclose(others, numbers, rtol=6e-3)
+
+
+@cache
+def chosen_in(penalty, units):
+    """What a plan for squares chose, without units."""
+    problem, _, _, slope = fitted("squares", penalty, units)
+    return choices(problem.plan(epsilon=1.0, delta=1e-6), slope)
 
 
 LOOPS = {
