@@ -132,6 +132,7 @@ def test_neighbors_differ_by_the_radius_in_the_norm_and_by_no_more(norm, change)
     for radius in (1.0, 1e-6):
         within = dp.Within(radius, norm)
         assert within.allows(origin, radius * change)
+        assert within.allows(change, (1 - radius) * change)  # far from the origin, too
         # Rounding is forgiven: 1e-9 of the radius, and 1e-12.
         assert within.allows(origin, (radius * (1 + 0.9e-9) + 0.9e-12) * change)
         assert not within.allows(origin, (radius * (1 + 1.9e-9) + 1.5e-12) * change)
