@@ -35,6 +35,7 @@ from ..errors import ModelError
 from .agent import private_in
 from .canonical import affine_map, public_copy
 from .layout import Layout, indexed, is_quotient
+from .matrices import csr
 from .private import Private
 from .spec import PrivateSpec
 
@@ -82,7 +83,8 @@ def corner_constraint(
     numbers: dict[int, Array] = {}
     first = 0
     for private, spec in specs.items():
-        numbers[id(private)] = first + spec.shaped(np.arange(spec.size, dtype=float))
+        stored = csr(spec.unfolded()).indices  # of each entry of the data, column by column
+        numbers[id(private)] = (first + stored.astype(float)).reshape(spec.shape, order="F")
         first += spec.size
     met: dict[bool, list[Array]] = {True: [], False: []}
 

@@ -46,6 +46,18 @@ CORNERS = {
 }
 
 
+@pytest.mark.parametrize("norm", ["entry", 1, 2, "inf"])
+def test_corner_of_a_symmetric_matrix_names_the_entries_that_the_constraint_reads(norm):
+    """Stored entries off the diagonal may be scaled; their numbers must not be."""
+    kinds = {"nonneg": True, "symmetric": True}
+    S = dp.Private(shape=(3, 3), name="S", adjacency=dp.Within(0.1, norm), **kinds)
+    product = cp.multiply(S[0, 1], S[1, 2]) <= x[0]
+    corner = corner_constraint(product, {S: S.spec}, 0, "shop")
+    stored = [*zip(*np.triu_indices(3), strict=True)]
+    assert [stored[k] for k in corner.above] == [(0, 1), (1, 2)]
+    assert not corner.below.size
+
+
 def specs_of(constraint):
     return {p: p.spec for p in constraint.parameters() if isinstance(p, dp.Private)}
 
