@@ -28,6 +28,7 @@ import cvxpy as cp
 import numpy as np
 import scipy.linalg as la
 import scipy.sparse as sp
+from cvxpy.atoms.eye_minus_inv import eye_minus_inv
 from cvxpy.constraints.nonpos import Inequality
 from numpy.typing import NDArray
 
@@ -43,6 +44,8 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 # Returns what replaces a part of an expression, at its largest or smallest value; None if nothing.
 Replace = Callable[[Any, bool], Any]
+# Atoms that rise with nonnegative arguments, though they have values for all.
+_POSITIVE = (cp.xexp, cp.cumprod, cp.pf_eigenvalue, eye_minus_inv)
 
 
 class _Unknown(Exception):
@@ -154,14 +157,15 @@ def _moved(tree: Any, largest: bool, data: set[int], replace: Replace) -> Any:
     moved = replace(tree, largest)
     if moved is not None:
         return moved
+    if any(id(p) in data for part in tree.get_data() or () for p in _parameters(part)):
+        raise _Unknown  # such as an exponent
     arguments = []
     for k, argument in enumerate(tree.args):
         if not any(id(p) in data for p in argument.parameters()):
             arguments.append(argument)
             continue
-        signed = argument.is_nonneg() or argument.is_nonpos()
-        if is_quotient(tree) and k == 1 and not signed:
-            raise _Unknown  # a quotient jumps where the sign of its denominator changes
+        if not _within_domain(tree, k):
+            raise _Unknown
         if tree.is_incr(k):
             arguments.append(_moved(argument, largest, data, replace))
         elif tree.is_decr(k):
@@ -169,6 +173,25 @@ def _moved(tree: Any, largest: bool, data: set[int], replace: Replace) -> Any:
         else:
             raise _Unknown
     return tree.copy(arguments)
+
+
+def _parameters(part: Any) -> list[cp.Parameter]:
+    """Return the parameters in an option of an atom, if the option is an expression."""
+    return part.parameters() if isinstance(part, cp.Expression) else []
+
+
+def _within_domain(tree: Any, k: int) -> bool:
+    """Return whether the monotonicity of an atom holds for all values of its argument k.
+
+    A quotient jumps where the sign of its denominator changes. cvxpy also evaluates some convex and
+    log-log convex atoms at negative numbers, outside the domain on which they rise or fall, such as
+    ``cp.power(d, 6)`` and ``cp.inv_pos(d)``. Concave atoms have no value there.
+    """
+    argument = tree.args[k]
+    if is_quotient(tree):
+        return k == 0 or argument.is_nonneg() or argument.is_nonpos()
+    limited = isinstance(tree, _POSITIVE) or (tree.is_atom_convex() and tree._domain())
+    return argument.is_nonneg() or not limited
 
 
 # Pivots below this multiple of the largest number count as zero.

@@ -58,6 +58,30 @@ def test_corner_of_a_symmetric_matrix_names_the_entries_that_the_constraint_read
     assert not corner.below.size
 
 
+scale = dp.Private(2.0, name="e", adjacency=dp.Within(0.1), bounds=(1.0, 3.0))
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        cp.power(free, 6) <= x,
+        cp.power(free, -2) >= x,
+        cp.inv_pos(free) <= x,
+        cp.xexp(low) <= x,
+        cp.cumprod(low) <= x,
+        cp.quad_over_lin(x, free[0]) <= 1,
+        x[0] / free[0] <= 1,
+        cp.pf_eigenvalue(cp.diag(low)) <= x[0],
+        cp.power(x, scale) <= 2,
+        cp.huber(x, scale) <= 2,
+    ],
+    ids=str,
+)
+def test_corners_of_unknown_monotonicity_are_refused(constraint):
+    """Some atoms have values outside their domains; exponents and thresholds are no arguments."""
+    assert corner_constraint(constraint, specs_of(constraint), 0, "shop") is None
+
+
 def specs_of(constraint):
     return {p: p.spec for p in constraint.parameters() if isinstance(p, dp.Private)}
 
