@@ -183,9 +183,9 @@ def _parameters(part: Any) -> list[cp.Parameter]:
 def _within_domain(tree: Any, k: int) -> bool:
     """Return whether the monotonicity of an atom holds for all values of its argument k.
 
-    A quotient jumps where the sign of its denominator changes. cvxpy also evaluates some convex and
-    log-log convex atoms at negative numbers, outside the domain on which they rise or fall, such as
-    ``cp.power(d, 6)`` and ``cp.inv_pos(d)``. Concave atoms have no value there.
+    A quotient jumps where the sign of its denominator changes. ``cp.power(d, 6)``, ``cp.inv_pos(d)``
+    and similar atoms rise or fall on their domain only. cvxpy evaluates them outside of it, too.
+    Concave atoms have no value there.
     """
     argument = tree.args[k]
     if is_quotient(tree):
