@@ -183,8 +183,8 @@ def _parameters(part: Any) -> list[cp.Parameter]:
 def _within_domain(tree: Any, k: int) -> bool:
     """Return whether the monotonicity of an atom holds for all values of its argument k.
 
-    A quotient jumps where the sign of its denominator changes. ``cp.power(d, 6)``, ``cp.inv_pos(d)``
-    and similar atoms rise or fall on their domain only. cvxpy evaluates them outside of it, too.
+    A quotient jumps where the sign of its denominator changes. ``cp.power(d, 6)`` and similar atoms
+    rise or fall on their domain only. cvxpy evaluates them outside of it, too.
     Concave atoms have no value there.
     """
     argument = tree.args[k]
