@@ -96,10 +96,16 @@ class Status(enum.Enum):
         "0.01 * cp.sum_squares(x)"
     )
 
+    UNSOLVED = (
+        "unsolved: the solver found no values that keep the constraints with private data, so "
+        "there is no solution. Rescale the model, or plan with a larger epsilon"
+    )
+
     @property
     def solved(self) -> bool:
         """Return whether a run with this status has a solution."""
-        return self not in (Status.DIVERGED, Status.INFEASIBLE, Status.UNBOUNDED)
+        none = Status.DIVERGED, Status.INFEASIBLE, Status.UNBOUNDED, Status.UNSOLVED
+        return self not in none
 
 
 @dataclass(frozen=True, eq=False)

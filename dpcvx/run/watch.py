@@ -222,7 +222,10 @@ class Watch:
             if outcome in self._outcomes:
                 return status
         if self._last is not None and self._last.failed > 0:
-            return Status.STALLED
+            program = self._plan.program
+            # These constraints hold for solutions, and not for the initial point.
+            promised = program.kept or program.corners
+            return Status.UNSOLVED if promised else Status.STALLED
         if self._converged:
             return Status.CONVERGED
         if self._closed and self._last is not None and self._last.t < self._plan.rounds:

@@ -417,3 +417,15 @@ def test_iterates_are_kept_on_request_and_end_in_the_result(perturb):
     # Uniform weights: the average of a round follows from the iterates up to it.
     lasts = np.array([iterate.last.vectors[0] for iterate in result.iterates])
     assert result.iterates[2].average.vectors[0] == pytest.approx(lasts[:3].mean(axis=0))
+
+
+def test_a_failed_solve_with_private_constraints_leaves_no_solution(monkeypatch):
+    """The promise covers solutions; the initial point keeps no constraint with private data."""
+    x = cp.Variable(2, name="x")
+    load = dp.Private([3.0, 2.0], name="load", adjacency=dp.Within(0.1))
+    agent = dp.Agent(cp.Minimize(cp.sum_squares(x)), [x >= load], name="grid")
+    plan = dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6, violation_probability=0.1)
+    monkeypatch.setattr(ConicProgram, "solve", lambda *_: ConicAnswer(None, Outcome.FAILED))
+    result = plan.run(seed=0)
+    assert result.status is dp.Status.UNSOLVED and not result.status.solved
+    assert x.value is None and "Solution     none" in str(result)
