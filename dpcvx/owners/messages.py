@@ -289,7 +289,7 @@ class Parted:
 # Meaning of each code. Of an error, only its code is sent to another party.
 REASONS = {
     "unreadable": "The bytes are no message of this package",
-    "version": "The message is of another version of the format, or of a method",
+    "version": "The versions of both sides differ, or an owner's has changed since the run began",
     "large": "The message, or something in it, is larger than this package reads",
     "altered": "The message is not what was sent",
     "malformed": "The document is not one that a plan could have made",

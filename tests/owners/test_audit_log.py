@@ -227,6 +227,7 @@ def test_other_versions_do_not_resume_a_run(tmp_path, monkeypatch):
     again = Session(session.policy, seed=1, audit=AuditLog(path))
     assert said(again, offer).code == "version"
     assert "and this is numpy 0.9" in str(again.refusal)
+    assert "an owner's has changed since the run began" in str(again.refusal)
     assert session.policy.ledger.read_bytes() == ledger
     monkeypatch.undo()
     same = Session(session.policy, seed=1, audit=AuditLog(path))
