@@ -36,6 +36,8 @@ SILENT = "the other side ended the connection without an answer"
 # WebSocket close code that turns a party away; the close reason is then a key of REASONS.
 TURNED_AWAY = 1008
 _TOO_LARGE, _NO_PONG = 1009, 1011
+# Close codes of a side that received frames that break the rules of WebSockets.
+_BAD_FRAMES = (1002, 1007)
 _NO_LOCKS = (
     "Its file system takes no locks, so two processes could use it at once: move the folder to a "
     "disk of this machine"
@@ -178,6 +180,14 @@ def _closed(error: BaseException, server: bool) -> Fault | None:
     if _TOO_LARGE in codes:
         who = "this side" if received is None or received.code != _TOO_LARGE else "the other side"
         return Fault("large", f"{who} takes no frame of that size", lasting=True)
+    if codes & {*_BAD_FRAMES}:
+        ours = error.sent is not None and error.sent.code in _BAD_FRAMES
+        receives = "this side" if ours and not error.rcvd_then_sent else "the other side"
+        return Fault(
+            "unreadable",
+            f"{receives} receives no frames of a WebSocket: a program other than dpcvx sends them, "
+            "or a machine in between changes them",
+        )
     if error.rcvd is None and _NO_PONG in codes:
         return Fault(
             "away",

@@ -443,8 +443,8 @@ def dial(
         if returns >= _RETURNS:
             raise refused(
                 "away",
-                f"the coordinator at {address} took {returns} connections in a row and ended each "
-                f"without a message{last}. Its own lines say why",
+                f"{returns} connections in a row to the coordinator at {address} ended without a "
+                f"message{last}. Its own lines may say why",
             )
         if time.monotonic() > deadline:
             raise refused("away", f"no coordinator at {address} for {timeout:g} s{last}")

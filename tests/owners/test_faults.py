@@ -328,6 +328,25 @@ def test_a_link_that_takes_no_more_of_a_large_frame_is_opened_again(study, monke
     assert refusal.value.code == "unreadable"  # the second connection carried all of it
 
 
+def test_frames_that_are_none_are_said_to_be_that(study, monkeypatch):
+    monkeypatch.setattr(link, "_RARELY", 0.01)
+    monkeypatch.setattr(link, "_AGAIN", 0.01)
+
+    async def greeted(self, socket):
+        await socket.recv()
+        socket.transport.write(b"\xff" * 100)
+        await socket.wait_closed()
+
+    monkeypatch.setattr(SocketHub, "_greeted", greeted)
+    with coordinator(study) as (_, address, _):
+        error, told = joined(study, address)
+    said = "this side receives no frames of a WebSocket"
+    assert error.code == "away" and f"ended without a message: {said}" in str(error)
+    assert len([line for line in told if said in line]) == 1
+    theirs = fault_of(ConnectionClosedError(Close(1002, ""), Close(1002, ""), True))
+    assert theirs.said.startswith("the other side receives no frames")
+
+
 def test_a_coordinator_that_ends_every_connection_is_left(study, monkeypatch):
     monkeypatch.setattr(link, "_RARELY", 0.01)
     monkeypatch.setattr(link, "_AGAIN", 0.01)
