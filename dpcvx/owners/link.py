@@ -1,7 +1,7 @@
 """Transport of frames between owners and a coordinator: WebSockets with mutual TLS.
 
-Owners dial out. Only this module opens sockets. It handles frames and certificates, and it decodes
-no frame but a greeting.
+Owners open all connections. Only this module opens sockets. It handles frames and certificates, and
+it decodes only greetings.
 """
 
 from __future__ import annotations

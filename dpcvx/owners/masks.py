@@ -18,8 +18,8 @@ all owners whose masks cancel add the noise that the others rely on.
 
 A key is stored beside the ledger as long as the run, so that a restarted owner sends equal words.
 The file also holds the digest, and a run with another digest is refused. The words of a round mask
-one value, and a second value is refused, also after a restart: the use of a round is on disk before
-its words are sent.
+one value only. A second value is refused, even after a restart, because the use of a round is on
+disk before its words are sent.
 
 No other module uses the keys and stream ciphers of ``cryptography`` for masks.
 """
