@@ -123,6 +123,10 @@ def test_squares_of_rows_of_one_sign_stay_inside_floating_point(unit, p):
     spec = PrivateSpec("X", (1, 2), dp.Rows(0.7, norm=1), "nonneg")
     J = sp.csr_array(np.array([[3.0 * unit, 1e-200]]))
     assert norms.row_norms(J, spec, p) == pytest.approx([2.1 * unit])
+    alone = PrivateSpec("y", (2,), dp.Rows(0.7), "nonneg")
+    J = sp.csr_array(unit * np.array([[3.0, 0.0], [4.0, 0.0]]))
+    expected = [0.7 * unit * (7.0 if p == 1 else 5.0), 0.0]
+    assert norms.row_norms(J, alone, p) == pytest.approx(expected, rel=1e-12, abs=0)
 
 
 def test_as_many_rows_meet_in_a_component_as_move_it():
