@@ -10,14 +10,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import cholesky_banded
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
-from threadpoolctl import ThreadpoolController
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -31,6 +33,8 @@ BLOCK = 1 << 18
 @cache
 def blas() -> ThreadpoolController:
     """Return the loaded BLAS libraries of numpy and scipy; finding them takes milliseconds."""
+    from threadpoolctl import ThreadpoolController
+
     return ThreadpoolController().select(user_api="blas")
 
 
