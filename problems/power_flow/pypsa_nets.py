@@ -158,10 +158,14 @@ def from_pypsa(source: Any, hours: int = 1, first: int = 0) -> Converted:
                 "n.calculate_dependent_values() before the export."
             ) from None
     with TemporaryDirectory() as folder:
-        network = source.copy()
-        network.calculate_dependent_values()  # impedances of standard types
-        network.export_to_csv_folder(folder)
+        source.export_to_csv_folder(folder)
         raw = _from_folder(Path(folder))
+        if _has_types(raw[0]):
+            # Of the export, since PyPSA does not copy a network that it has just solved.
+            network = importlib.import_module("pypsa").Network(folder)
+            network.calculate_dependent_values()  # impedances of standard types
+            network.export_to_csv_folder(folder)
+            raw = _from_folder(Path(folder))
     return _converted(str(getattr(source, "name", "") or "PyPSA network"), *raw, hours, first)
 
 
@@ -629,4 +633,10 @@ def _storage(
     lost = [part for part in (units, stores) if part.static["standing_loss"].any()]
     if lost or units.at_hours("inflow", 1).any():
         notes.append(f"{name}: inflow and standing losses of storage are not read.")
+    free = [*units.static["cyclic_state_of_charge"], *stores.static["e_cyclic"]]
+    if any(start > 0 for *_, start in stored) and not all(free):
+        notes.append(
+            f"{name}: storage that is not cyclic ends with at least its energy of the start; in "
+            "PyPSA it may end empty."
+        )
     return tuple(stored)

@@ -1,5 +1,6 @@
 """PyPSA networks: numbers by hand, optima of a linear program, and PyPSA's own where installed."""
 
+import shutil
 import warnings
 from pathlib import Path
 
@@ -169,3 +170,30 @@ def test_all_forms_are_one_network_and_its_optimum_is_pypsas(folder, tmp_path):
         network.optimize(solver_name="highs")
     weight = network.snapshot_weightings.objective.iloc[0]
     assert together(study)[0] == pytest.approx(network.objective / weight, rel=1e-6)
+
+
+def test_an_object_is_exported_and_never_copied(folder):
+    """PyPSA refuses to copy a network that it has just solved."""
+
+    class Solved:
+        name = "solved"
+
+        def copy(self):
+            raise ValueError("Copying a solved network is not supported.")
+
+        def export_to_csv_folder(self, path: str):
+            for file in folder.iterdir():
+                shutil.copy(file, path)
+
+    made = from_pypsa(Solved(), 3)
+    assert made.name == "solved"
+    for field, table in from_pypsa(folder, 3).fields.items():
+        np.testing.assert_array_equal(made.fields[field], table)
+
+
+def test_storage_that_may_end_empty_is_named(folder):
+    assert any("may end empty" in note for note in from_pypsa(folder, 3).notes)
+    units = folder / "storage_units.csv"
+    text = units.read_text().replace("initial\n", "initial,cyclic_state_of_charge\n")
+    units.write_text(text.replace(",60\n", ",60,True\n"))
+    assert not any("may end empty" in note for note in from_pypsa(folder, 3).notes)
