@@ -373,7 +373,9 @@ def _gap_lines(what: str, values: Sequence[float], best: float) -> list[str]:
 
 
 def _shown(value: float) -> str:
-    return f"{value:.6g}" if abs(value) > _ZERO else "0"
+    if abs(value) <= _ZERO:
+        return "0"
+    return f"{value:.0f}" if abs(value) >= 1e6 else f"{value:.6g}"
 
 
 def _relative(gap: float, best: float) -> str:

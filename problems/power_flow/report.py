@@ -353,4 +353,6 @@ def _table(study: PowerFlow, objective: float, zones: Sequence[ZoneImbalance]) -
 
 def _shown(value: float, digits: int = 4) -> str:
     """Return a number as text; numbers below a millionth, the solver's accuracy, become 0."""
-    return f"{value:.{digits}g}" if abs(value) >= 1e-6 else "0"
+    if abs(value) < 1e-6:
+        return "0"
+    return f"{value:.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"

@@ -1,5 +1,6 @@
 """Reports agree with hand computations on points whose defects are known."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -186,3 +187,9 @@ def test_zones_without_imbalance_have_no_worst_bus():
     result = study.problem.plan(epsilon=10.0, delta=1e-6).run(seed=1)
     text = str(assess(study, result))
     assert text.count(" none") == 3 and "(0 MW)" not in text
+
+
+def test_large_numbers_have_no_exponents():
+    study = power_flow(118, model="dc", horizon=24, profiles="day", private="bids", zones=1)
+    result = study.problem.plan(epsilon=10.0, delta=1e-6).run(seed=1)
+    assert re.search(r"objective \d{7} \$\n", str(assess(study, result)))
