@@ -12,7 +12,7 @@ import dpcvx as dp
 
 from .case import Case
 from .errors import CaseError
-from .model import Objective
+from .model import Objective, Shared
 from .models import Kind
 from .private import PrivateData
 from .ptdf import Form
@@ -140,6 +140,39 @@ def check_form(model: str, form: str, monitored: Sequence[int] | str, balance: s
         raise dp.ModelError(
             "balance='covered' moves power within areas of a zone, whose flows form='ptdf' does "
             "not have. Leave it out, or write form='angles'."
+        )
+
+
+def check_shared(shared: str, model: str, form: str, contingencies: Sequence[int] | str) -> None:
+    """Refuse ``shared="tie"`` for models that have no copies of what zones share.
+
+    Parameters
+    ----------
+    shared, model, form, contingencies
+        Arguments of `study.power_flow`.
+
+    Raises
+    ------
+    dp.ModelError
+        If the combination is invalid.
+    """
+    if shared not in get_args(Shared):
+        raise dp.ModelError(
+            f"shared={shared!r} is not known. Write one of 'voltage', 'flow', 'tie'."
+        )
+    if shared != "tie":
+        return
+    if model == "distflow" or form == "ptdf":
+        name = f"model={model!r}" if model == "distflow" else "form='ptdf'"
+        raise dp.ModelError(
+            f"shared='tie' has no effect with {name}. Leave it out, or write model='soc', or "
+            "model='dc' with form='angles'. Other models share no voltages."
+        )
+    if model == "dc" and len(contingencies):
+        raise dp.ModelError(
+            "shared='tie' does not support contingencies= with model='dc'. Leave shared= out. A "
+            "flow after an outage depends on angles of other zones, and zones with copies see "
+            "those at their own tie lines only."
         )
 
 

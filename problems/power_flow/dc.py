@@ -22,6 +22,7 @@ from .errors import CaseError
 from .hours import hourly
 from .model import cost_of, generators_of
 from .physics import connected_parts, incidence, susceptances
+from .ties import View, angle_coordinates, crossing, seen_buses, tie_rows, views
 from .zones import Zones
 
 Floats = NDArray[np.float64]
@@ -43,20 +44,46 @@ class DcVariables:
         Angles of voltages in radians.
     power : cp.Variable, shape (generators, hours)
         Generation.
+    tie : cp.Variable or None
+        Quantities that zones share in place of angles, see `ties`. Copies of angles then follow
+        the angles of all buses. None if zones share angles.
+    views : tuple of View
+        Each zone's view of the angles; empty if zones share angles.
     """
 
-    angle: cp.Variable
+    angle: cp.Expression
     power: cp.Variable
+    tie: cp.Variable | None = None
+    views: tuple[View, ...] = ()
+
+    def seen(self, zone: int) -> DcVariables:
+        """Return the variables with the angles of all buses as a zone sees them.
+
+        Parameters
+        ----------
+        zone : int
+        """
+        return replace(self, angle=self.views[zone](self.angle), views=()) if self.views else self
 
 
-def dc_variables(case: Case, hours: int = 1) -> DcVariables:
+def dc_variables(case: Case, hours: int = 1, zones: Zones | None = None) -> DcVariables:
     """Declare the variables of a network.
 
     Parameters
     ----------
     case : Case
     hours : int
+    zones : Zones, optional
+        Partition into zones that share the quantities of `ties`. They share angles if omitted.
     """
+    if zones is not None:
+        count, seen = views(len(case.bus.id), seen_buses(zones), zones.neighbors)
+        return DcVariables(
+            angle=cp.Variable((count, hours), name="angle"),
+            power=cp.Variable((len(case.gen.bus), hours), name="power"),
+            tie=cp.Variable((2 * len(crossing(case, zones)), hours), name="tie"),
+            views=seen,
+        )
     return DcVariables(
         angle=cp.Variable((len(case.bus.id), hours), name="angle"),
         power=cp.Variable((len(case.gen.bus), hours), name="power"),
@@ -103,7 +130,7 @@ def dc_delivered(case: Case, zones: Zones, x: DcVariables, zone: int) -> cp.Expr
     """
     shunts = cp.Constant(hourly(-case.bus.gs[zones.buses[zone]], x.angle.shape[1]))
     branches = zones.branches[zone]
-    flows = dc_flows(case, x, branches) if len(branches) else None
+    flows = dc_flows(case, x.seen(zone), branches) if len(branches) else None
     return delivered(case, zones, zone, shunts, x.power, flows)
 
 
@@ -190,7 +217,14 @@ def branch_limits(case: Case, zones: Zones, x: DcVariables, zone: int) -> list[c
         Index of the zone in ``zones.names``.
     """
     branches, pairs, hours = zones.branches[zone], case.pairs, x.angle.shape[1]
+    x = x.seen(zone)
     constraints: list[cp.Constraint] = []
+    if x.tie is not None:
+        crossed, rows = tie_rows(case, zones, zone)
+        if len(crossed):
+            shared = angle_coordinates(case, crossed, x.angle)
+            half = x.tie.shape[0] // 2
+            constraints += [x.tie[k * half + rows] == part for k, part in enumerate(shared)]
     limited = branches[np.isfinite(ratings(case)[branches])]
     if len(limited):
         flow, rate = dc_flows(case, x, limited), hourly(ratings(case)[limited], hours)

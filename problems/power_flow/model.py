@@ -6,7 +6,7 @@ exactly the entries that both use. Loads enter only through an expression that t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, get_args
 
@@ -19,9 +19,18 @@ from dpcvx.errors import ModelError
 
 from .case import Case
 from .physics import flow_maps, incidence
+from .ties import (
+    View,
+    copied_pairs,
+    crossing,
+    seen_buses,
+    tie_rows,
+    views,
+    voltage_coordinates,
+)
 from .zones import Zones
 
-Shared = Literal["voltage", "flow"]
+Shared = Literal["voltage", "flow", "tie"]
 Objective = Literal["shed", "cost", "both"]
 # Cost of squared imbalance relative to generation: at an imbalance of 0.005 per unit, its marginal
 # cost equals the marginal cost of the most expensive generator at full power.
@@ -50,13 +59,18 @@ class Variables:
         For each zone, the entries of `pf`, `qf`, `pt`, `qt` that belong to ``zones.branches``.
         With ``shared="flow"`` these are the branches themselves, so that the two zones of a tie
         line use the same entry; with ``shared="voltage"`` every zone has entries of its own.
-    shared : {"voltage", "flow"}
-        Shared quantities of a tie line: w at both ends, wr and wi; with "flow", the flows too.
+    shared : {"voltage", "flow", "tie"}
+        Shared quantities of a tie line: w at both ends, wr and wi; with "flow", the flows too; with
+        "tie", the quantities of `ties`. Copies of zones then follow the entries of w, wr and wi.
+    tie : cp.Variable or None
+        The quantities of `ties`, four for each pair of buses in different zones.
+    views : tuple of pair of View
+        Each zone's views of w, and of wr and wi; empty if zones have no copies.
     """
 
-    w: cp.Variable
-    wr: cp.Variable
-    wi: cp.Variable
+    w: cp.Expression
+    wr: cp.Expression
+    wi: cp.Expression
     pg: cp.Variable
     qg: cp.Variable
     pf: cp.Variable
@@ -66,6 +80,20 @@ class Variables:
     reserve: cp.Variable
     flows: tuple[Ints, ...]
     shared: Shared
+    tie: cp.Variable | None = None
+    views: tuple[tuple[View, View], ...] = ()
+
+    def seen(self, zone: int) -> Variables:
+        """Return the variables with voltages of the whole network as a zone sees them.
+
+        Parameters
+        ----------
+        zone : int
+        """
+        if not self.views:
+            return self
+        buses, pairs = self.views[zone]
+        return replace(self, w=buses(self.w), wr=pairs(self.wr), wi=pairs(self.wi), views=())
 
 
 def variables(case: Case, zones: Zones, shared: Shared = "voltage") -> Variables:
@@ -75,8 +103,8 @@ def variables(case: Case, zones: Zones, shared: Shared = "voltage") -> Variables
     ----------
     case, zones
         Network and its partition.
-    shared : {"voltage", "flow"}
-        Shared quantities, see `Variables`. Both choices are exact; Ryu & Kim use "flow".
+    shared : {"voltage", "flow", "tie"}
+        Shared quantities, see `Variables`. All choices are exact; Ryu & Kim use "flow".
 
     Returns
     -------
@@ -95,9 +123,16 @@ def variables(case: Case, zones: Zones, shared: Shared = "voltage") -> Variables
         ends = np.cumsum([0, *(len(branches) for branches in zones.branches)])
         flows = tuple(np.arange(start, end) for start, end in pairwise(ends.tolist()))
         count = int(ends[-1])
-    pairs, generators = len(case.pairs.first), len(case.gen.bus)
+    buses, pairs, generators = len(case.bus.id), len(case.pairs.first), len(case.gen.bus)
+    tie, seen = None, ()
+    if shared == "tie":
+        used = [np.unique(case.pairs.of_branch[branches]) for branches in zones.branches]
+        buses, at_buses = views(buses, seen_buses(zones), zones.neighbors)
+        pairs, at_pairs = views(pairs, used, copied_pairs(case, zones))
+        seen = tuple(zip(at_buses, at_pairs, strict=True))
+        tie = cp.Variable(4 * len(crossing(case, zones)), name="tie")
     return Variables(
-        w=cp.Variable(len(case.bus.id), name="w"),
+        w=cp.Variable(buses, name="w"),
         wr=cp.Variable(pairs, name="wr"),
         wi=cp.Variable(pairs, name="wi"),
         pg=cp.Variable(generators, name="pg"),
@@ -109,6 +144,8 @@ def variables(case: Case, zones: Zones, shared: Shared = "voltage") -> Variables
         reserve=cp.Variable((len(case.bus.id), 2), name="reserve"),
         flows=flows,
         shared=shared,
+        tie=tie,
+        views=seen,
     )
 
 
@@ -243,7 +280,8 @@ def zone_constraints(
     cuts : bool
         Whether to add `lifted_cuts`, which tighten the relaxation.
     """
-    more = lifted_cuts(case, variables, _seen(case, zones, zone)[1]) if cuts else []
+    pairs = _seen(case, zones, zone)[1]
+    more = lifted_cuts(case, variables.seen(zone), pairs) if cuts else []
     return [*_limits(case, zones, variables, zone, relaxed=True), *more]
 
 
@@ -308,8 +346,9 @@ def zone_limits(case: Case, zones: Zones, variables: Variables, zone: int) -> li
 def _limits(
     case: Case, zones: Zones, variables: Variables, zone: int, *, relaxed: bool
 ) -> list[cp.Constraint]:
-    generators = generators_of(case, zones, zone)
+    generators, variables = generators_of(case, zones, zone), variables.seen(zone)
     return [
+        *_tie_constraints(case, zones, variables, zone),
         *_voltage_constraints(case, zones, variables, zone, relaxed),
         *_branch_constraints(case, zones, variables, zone),
         *_bounded(variables.pg, generators, case.gen.pmin, case.gen.pmax),
@@ -317,6 +356,20 @@ def _limits(
         *_storage_constraints(case, variables, generators),
         *_link_constraints(case, variables, generators),
     ]
+
+
+def _tie_constraints(
+    case: Case, zones: Zones, variables: Variables, zone: int
+) -> list[cp.Constraint]:
+    """Return the quantities of `ties` as functions of the voltages that a zone sees."""
+    if variables.tie is None:
+        return []
+    pairs, rows = tie_rows(case, zones, zone)
+    if not len(pairs):
+        return []
+    shared = voltage_coordinates(case, pairs, variables.w, variables.wr, variables.wi)
+    count = variables.tie.size // len(shared)
+    return [variables.tie[k * count + rows] == part for k, part in enumerate(shared)]
 
 
 def _storage_constraints(case: Case, variables: Variables, generators: Ints) -> list[cp.Constraint]:

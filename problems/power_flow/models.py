@@ -53,6 +53,7 @@ from .ptdf import (
 )
 from .security import NetworkCopy, copy_constraints, network_copies
 from .solution import State, network_state
+from .ties import crossing, voltage_coordinates
 from .zones import Zones
 
 Floats = NDArray[np.float64]
@@ -251,16 +252,18 @@ class DcModel(_DirectCurrent):
 
     def flows(self, zone: int, branches: Ints, hour: int) -> tuple[cp.Expression, ...]:
         """Return flows on some branches of a zone, by positions in ``zones.branches[zone]``."""
-        return (dc_flows(self.case, self.x, self.zones.branches[zone][branches])[:, hour],)
+        rows = self.zones.branches[zone][branches]
+        return (dc_flows(self.case, self.x.seen(zone), rows)[:, hour],)
 
     def state(self, hour: int) -> State:
         """Return the point of an hour, from the values of the variables."""
         angle, power = (np.asarray(v.value)[:, hour] for v in (self.x.angle, self.x.power))
-        return _dc_state(self.case, angle, power)
+        return _dc_state(self.case, angle[: len(self.case.bus.id)], power)
 
     def start(self) -> dict[cp.Variable, Floats]:
         """Return a public initial point."""
-        return {self.x.angle: np.zeros(self.x.angle.shape), self.x.power: self._middle()}
+        zeros = [v for v in (self.x.angle, self.x.tie) if v is not None]
+        return {**{v: np.zeros(v.shape) for v in zeros}, self.x.power: self._middle()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -381,8 +384,8 @@ def make_model(
     case, zones
         Network and its partition.
     hours : int
-    shared : {"voltage", "flow"}
-        Shared quantities of "soc", see `model.Variables`.
+    shared : {"voltage", "flow", "tie"}
+        Shared quantities of "soc", see `model.Variables`. With "tie", also of "dc" with angles.
     outages : ndarray of int, optional
         Positions of branches whose outage "soc" and "dc" have to survive; see `security` and
         `dc.contingency_limits`.
@@ -407,7 +410,8 @@ def make_model(
     if form == "ptdf":
         x = ptdf_variables(case, zones, hours, lost)
         return PtdfModel(case, zones, x, reserves, lost, emergency)
-    return DcModel(case, zones, dc_variables(case, hours), reserves, lost, emergency)
+    x = dc_variables(case, hours, zones if shared == "tie" else None)
+    return DcModel(case, zones, x, reserves, lost, emergency)
 
 
 def flat_start(case: Case, zones: Zones, declared: Variables) -> dict[cp.Variable, Floats]:
@@ -426,7 +430,11 @@ def flat_start(case: Case, zones: Zones, declared: Variables) -> dict[cp.Variabl
     """
     pairs = case.pairs.first.size
     w, wr, wi = np.ones(case.bus.id.size), np.ones(pairs), np.zeros(pairs)
-    start = {declared.w: w, declared.wr: wr, declared.wi: wi}
+    start = {v: np.ones(v.size) for v in (declared.w, declared.wr)}
+    start[declared.wi] = np.zeros(declared.wi.size)
+    if declared.tie is not None:
+        shared = voltage_coordinates(case, crossing(case, zones), w, wr, wi)
+        start[declared.tie] = np.concatenate(shared)
     maps = flow_maps(case)
     for end in maps:
         flow = maps[end].w_map @ w + maps[end].wr_map @ wr + maps[end].wi_map @ wi

@@ -196,10 +196,10 @@ def _network(group: argparse._ArgumentGroup) -> None:
     add("--load-scale", type=float, default=1.0, help="factor on all loads (default 1)")
     add(
         "--shared",
-        choices=["voltage", "flow"],
+        choices=["voltage", "flow", "tie"],
         default="voltage",
-        help="what zones agree on at a tie line: voltage products, or its flows too "
-        "(default voltage)",
+        help="what zones agree on at a tie line: voltage products, its flows too, or differences "
+        "and levels in units of its admittance, for large networks (default voltage)",
     )
 
 

@@ -53,7 +53,7 @@ def network_copies(
         Positions of branches, as `dc.read_outages` returns them.
     emergency : float
         Share of its rating that a branch may carry after an outage.
-    shared : {"voltage", "flow"}
+    shared : {"voltage", "flow", "tie"}
         See `model.Variables`.
     """
     made = []

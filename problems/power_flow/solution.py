@@ -93,9 +93,9 @@ def network_state(case: Case, zones: Zones, variables: Variables) -> State:
             mine = owner[branches] == zone
             entry[branches[mine]] = variables.flows[zone][mine]
     return State(
-        w=_value(variables.w),
-        wr=_value(variables.wr),
-        wi=_value(variables.wi),
+        w=_value(variables.w)[: len(case.bus.id)],
+        wr=_value(variables.wr)[: len(case.pairs.first)],
+        wi=_value(variables.wi)[: len(case.pairs.first)],
         pg=_value(variables.pg),
         qg=_value(variables.qg),
         pf=_value(variables.pf)[entry_f],
@@ -165,7 +165,7 @@ def central(
     )
 
 
-def _value(variable: cp.Variable) -> Floats:
+def _value(variable: cp.Expression) -> Floats:
     if variable.size == 0:
         # cvxpy gives no value to a variable without entries, as in a network without branches.
         return np.zeros(0)

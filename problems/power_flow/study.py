@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import dpcvx as dp
 
 from .areas import areas, covered
-from .arguments import Balance, check_form, check_network, check_words, read_proxy
+from .arguments import Balance, check_form, check_network, check_shared, check_words, read_proxy
 from .case import Case, read_case
 from .dc import read_monitored, read_outages
 from .errors import CaseError
@@ -346,8 +346,9 @@ def power_flow(
         Privacy unit that changes by at most `radius`: one number, such as one hour at one bus; one
         customer, whose changes in all numbers of a bus have this l2 norm; a whole row, such as the
         load of a bus in all hours; or all numbers of a zone. See `hidden.adjacency`.
-    shared : {"voltage", "flow"}
-        Shared quantities of "soc", see `model.Variables`.
+    shared : {"voltage", "flow", "tie"}
+        Shared quantities of "soc", see `model.Variables`. "tie", also for "dc" with angles, takes
+        units of tie lines in which runs on large networks converge, see `ties`.
     cuts : bool
         Whether to tighten "soc" by lifted nonlinear cuts, see `model.lifted_cuts`.
     equivalents : bool
@@ -369,6 +370,7 @@ def power_flow(
     """
     check_words(model, objective, private, balance, horizon, contingencies, emergency, cuts)
     check_form(model, form, monitored, balance)
+    check_shared(shared, model, form, contingencies)
     change = adjacency(hidden, radius)
     network = read_case(case, equivalents=equivalents)
     partition = read_zones(zones, network)
