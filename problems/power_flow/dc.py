@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, cast
 
 import cvxpy as cp
 import numpy as np
@@ -51,7 +51,7 @@ class DcVariables:
         Each zone's view of the angles; empty if zones share angles.
     """
 
-    angle: cp.Expression
+    angle: cp.Variable
     power: cp.Variable
     tie: cp.Variable | None = None
     views: tuple[View, ...] = ()
@@ -63,7 +63,9 @@ class DcVariables:
         ----------
         zone : int
         """
-        return replace(self, angle=self.views[zone](self.angle), views=()) if self.views else self
+        if not self.views:
+            return self
+        return replace(self, angle=cast(Any, self.views[zone](self.angle)), views=())
 
 
 def dc_variables(case: Case, hours: int = 1, zones: Zones | None = None) -> DcVariables:

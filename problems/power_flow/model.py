@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import cvxpy as cp
 import numpy as np
@@ -68,9 +68,9 @@ class Variables:
         Each zone's views of w, and of wr and wi; empty if zones have no copies.
     """
 
-    w: cp.Expression
-    wr: cp.Expression
-    wi: cp.Expression
+    w: cp.Variable
+    wr: cp.Variable
+    wi: cp.Variable
     pg: cp.Variable
     qg: cp.Variable
     pf: cp.Variable
@@ -93,7 +93,8 @@ class Variables:
         if not self.views:
             return self
         buses, pairs = self.views[zone]
-        return replace(self, w=buses(self.w), wr=pairs(self.wr), wi=pairs(self.wi), views=())
+        seen: Any = buses(self.w), pairs(self.wr), pairs(self.wi)
+        return replace(self, w=seen[0], wr=seen[1], wi=seen[2], views=())
 
 
 def variables(case: Case, zones: Zones, shared: Shared = "voltage") -> Variables:

@@ -165,7 +165,7 @@ def central(
     )
 
 
-def _value(variable: cp.Expression) -> Floats:
+def _value(variable: cp.Variable) -> Floats:
     if variable.size == 0:
         # cvxpy gives no value to a variable without entries, as in a network without branches.
         return np.zeros(0)

@@ -347,8 +347,8 @@ def power_flow(
         customer, whose changes in all numbers of a bus have this l2 norm; a whole row, such as the
         load of a bus in all hours; or all numbers of a zone. See `hidden.adjacency`.
     shared : {"voltage", "flow", "tie"}
-        Shared quantities of "soc", see `model.Variables`. "tie", also for "dc" with angles, takes
-        units of tie lines in which runs on large networks converge, see `ties`.
+        Shared quantities of "soc", see `model.Variables`. "tie", also for "dc" with angles, is for
+        runs of ADMM on large networks, see `ties`.
     cuts : bool
         Whether to tighten "soc" by lifted nonlinear cuts, see `model.lifted_cuts`.
     equivalents : bool

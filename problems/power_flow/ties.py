@@ -1,23 +1,23 @@
 """Zones with copies of what they share, in units in which both sides' penalties agree.
 
-Two zones agree on quantities of the branches between them. In the units of voltages, a small
-difference is a large flow on a branch of large admittance, so methods that penalize differences
-need thousands of rounds. With ``shared="tie"``, every zone has own copies of the quantities at the
-far ends of its tie lines. Two zones agree on the differences and levels of both ends, multiplied by
-the root of the admittance y between them. For angles a and b, these are::
+Two zones agree on quantities of the branches between them. In units of voltages, a small difference
+is a large flow on a branch of large admittance. Methods that penalize differences then need
+thousands of rounds. With ``shared="tie"``, every zone has its own copies of the quantities at the
+far ends of its tie lines. Two zones agree on differences and levels of both ends, multiplied by the
+root of the admittance y between them. For angles a and b, these are::
 
-    sqrt(2 y) (a - b),    sqrt(y / 2) (a + b)
+    sqrt(2 y) (a - b),    sqrt(y / 2) (a + b) / 2
 
-A penalty on the first weighs the flow y (a - b) by 1/y, and a penalty on the second weighs the flow
-that a zone sends at another level of its angles. Each is the impedance that the other needs: zones
-behind impedances of about 1/y then disagree in all directions at about the same speed (optimized
-Schwarz methods; Gander, 2006).
+A penalty on the first weighs the squared flow y (a - b) by 2 / y. A penalty on the second weighs
+the squared flow y (a + b) / 2 by 1 / (2 y). Such weights match zones behind impedances of about
+1/y, as transmission conditions of optimized Schwarz methods do (Gander, 2006).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -52,7 +52,7 @@ class View:
     entries : ndarray of int
         Entries of the variable.
     placed : csr_array, shape (quantities of the network, entries)
-        Matrix that takes these entries to the quantities that they are; others become 0.
+        Matrix from these entries to the quantities of the network; others become 0.
     """
 
     entries: Ints
@@ -73,7 +73,7 @@ def views(count: int, held: Sequence[Ints], copied: Sequence[Ints]) -> tuple[int
     count : int
         Number of quantities of the network.
     held, copied : sequence of ndarray of int
-        Quantities that each zone has in its constraints, and those of which it has a copy.
+        Quantities in each zone's constraints, and the copied ones among them.
     """
     end, seen = count, []
     for chosen, copies in zip(held, copied, strict=True):
@@ -124,9 +124,7 @@ def tie_rows(case: Case, zones: Zones, zone: int) -> tuple[Ints, Ints]:
     return cross[rows], rows
 
 
-def angle_coordinates(
-    case: Case, pairs: Ints, angle: cp.Expression | Floats
-) -> list[cp.Expression]:
+def angle_coordinates(case: Case, pairs: Ints, angle: cp.Expression | Floats) -> list[Any]:
     """Return the two quantities that zones share for each pair with "dc".
 
     Parameters
@@ -150,11 +148,11 @@ def voltage_coordinates(
     w: cp.Expression | Floats,
     wr: cp.Expression | Floats,
     wi: cp.Expression | Floats,
-) -> list[cp.Expression]:
+) -> list[Any]:
     """Return the four quantities that zones share for each pair with "soc".
 
-    They are those of angles, for the angle ``wi`` and the voltages ``w / 2`` of the ends, and the
-    difference ``w_first + w_second - 2 wr``, which losses are proportional to.
+    Three of them are as for angles, with the difference ``wi`` of angles, and with voltages
+    ``w / 2``. The fourth, ``w_first + w_second - 2 wr``, measures losses.
 
     Parameters
     ----------

@@ -1,5 +1,7 @@
 """Zones with copies of what they share: the same optimum, in fewer rounds."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -19,7 +21,7 @@ from problems.power_flow.ties import (
 from problems.power_flow.zones import read_zones
 
 CASE14 = read_case(14)
-PUBLIC = dict(objective="cost", private=None)
+PUBLIC: dict[str, Any] = dict(objective="cost", private=None)
 
 
 def dollars(study, solution):
@@ -118,4 +120,4 @@ def test_models_without_copies_refuse_shared_ties(options, reason):
 
 def test_an_unknown_word_for_shared_is_refused_with_every_model():
     with pytest.raises(dp.ModelError, match="shared='ties' is not known"):
-        power_flow(14, model="dc", shared="ties", private=None)
+        power_flow(14, model="dc", shared="ties", **PUBLIC)  # pyright: ignore
