@@ -1,4 +1,4 @@
-"""Zones with copies of what they share, in units in which both sides' penalties agree.
+"""Zones that agree on tie lines in units of their admittance, by copies of voltages beyond them.
 
 Two zones agree on quantities of the branches between them. In units of voltages, a small difference
 is a large flow on a branch of large admittance. Methods that penalize differences then need
