@@ -141,6 +141,18 @@ def test_as_many_rows_meet_in_a_component_as_move_it():
     assert norms.meeting([sp.csr_array((2, 3))], 3) == 0
 
 
+def test_a_person_moves_as_much_as_the_largest_of_her_records_together():
+    three = dp.Rows(1.0, max_rows_per_person=3)
+    changes = np.array([2.0, 1.0, 4.0, 3.0, 0.5])
+    assert norms.of_person(changes, three, 5) == 9.0
+    # One bound of all records counts for each of hers.
+    assert norms.of_person(np.array([4.0]), three, 5) == 12.0
+    assert norms.of_person(changes, dp.Rows(1.0, max_rows_per_person=1), 5) == 4.0
+    assert norms.of_person(changes, dp.Rows(1.0, max_rows_per_person="all"), 5) == 10.5
+    assert norms.of_person(changes, three, 5, meet=1) == pytest.approx(math.sqrt(29.0))
+    assert norms.of_person(np.array([1.0, math.nan]), three, 2) == math.inf
+
+
 @pytest.mark.parametrize("sign", [None, "nonneg"])
 def test_rows_in_l2_move_by_the_diagonal_of_a_square_if_their_sign_is_known(sign):
     spec = PrivateSpec("X", (2, 2), dp.Rows(0.5), sign)
