@@ -92,7 +92,7 @@ def seen_buses(zones: Zones) -> list[Ints]:
     ----------
     zones : Zones
     """
-    return [np.union1d(*at) for at in zip(zones.buses, zones.neighbors, strict=True)]
+    return [np.union1d(*pair) for pair in zip(zones.buses, zones.neighbors, strict=True)]
 
 
 def copied_pairs(case: Case, zones: Zones) -> tuple[Ints, ...]:
@@ -104,7 +104,7 @@ def copied_pairs(case: Case, zones: Zones) -> tuple[Ints, ...]:
         Network and its partition.
     """
     cross = crossing(case, zones)
-    owner, other = (zones.of_bus[at[cross]] for at in (case.pairs.first, case.pairs.second))
+    owner, other = (zones.of_bus[end[cross]] for end in (case.pairs.first, case.pairs.second))
     return tuple(cross[(other == k) & (owner != k)] for k in range(len(zones.names)))
 
 
