@@ -188,86 +188,22 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         self._named, self._called = bool(name), name or _UNNAMED
         self.uses: Uses = Uses()
         label = self._called
-        if adjacency is None:
-            raise ModelError(
-                f"Private '{label}' has no adjacency=, which says what one change of the data is. "
-                "Write adjacency=dp.Within(0.01) if an entry may change by at most 0.01. Write "
-                "adjacency=dp.Rows(1.0) if each row is the record of one person, of norm 1 at "
-                "most. Noise hides exactly such a change."
-            )
-        if not isinstance(adjacency, (Within, Rows)):
-            raise ModelError(
-                f"Private '{label}' has adjacency {type(adjacency).__name__}, which is unknown. "
-                "Write adjacency=dp.Within(0.01) with the change of the data that must stay "
-                "hidden, or dp.Rows(1.0) for records. The adjacency is the unit of the guarantee."
-            )
-        check_argument("dp.Private", "nonneg", nonneg, FLAG)
-        check_argument("dp.Private", "nonpos", nonpos, FLAG)
-        check_argument("dp.Private", "symmetric", symmetric, FLAG)
-        check_argument("dp.Private", "PSD", PSD, FLAG)
-        check_argument("dp.Private", "complex", complex, FLAG)
-        check_argument("dp.Private", "hermitian", hermitian, FLAG)
-        check_argument("dp.Private", "boolean", boolean, FLAG)
-        check_argument("dp.Private", "simplex", simplex, FLAG)
+        adjacency = _given_adjacency(adjacency, label)
+        flags = {
+            "nonneg": nonneg,
+            "nonpos": nonpos,
+            "symmetric": symmetric,
+            "PSD": PSD,
+            "complex": complex,
+            "hermitian": hermitian,
+            "boolean": boolean,
+            "simplex": simplex,
+        }
+        for flag, value in flags.items():
+            check_argument("dp.Private", flag, value, FLAG)
         limits = _limits(bounds, label)
-        if sum((limits is not None, bool(boolean), bool(simplex), bool(PSD))) > 1:
-            raise ModelError(
-                f"Private '{label}' has more than one of bounds=, boolean=, simplex= and PSD=. "
-                "Keep one. Each of them says what values the entries can have."
-            )
-        both = isinstance(adjacency, Within) and adjacency.norm in (1, 2)
-        if symmetric and (simplex or (both and (limits is not None or boolean))):
-            raise ModelError(
-                f"Private '{label}' has symmetric=True next to arguments that do not fit it. Keep "
-                "bounds= or boolean=True with an adjacency of single entries, such as "
-                "dp.Within(0.1), and drop simplex=True."
-            )
-        if boolean and isinstance(adjacency, Within) and adjacency.radius < 1:
-            raise ModelError(
-                f"Private '{label}' has boolean=True and dp.Within({adjacency.radius:g}). Entries "
-                "that are 0 or 1 change by 1, so this adjacency protects no change of an entry. "
-                "Write dp.Within(1)."
-            )
-        if simplex and isinstance(adjacency, Within) and adjacency.norm == "entry":
-            raise ModelError(
-                f"Private '{label}' has simplex=True and an adjacency of single entries. A row "
-                "that sums to 1 changes in two entries at least. Write norm=1 or norm=2, as in "
-                f"dp.Within({2 * adjacency.radius:g}, norm=1)."
-            )
+        nonneg, nonpos = _signs(adjacency, limits, columns, label, **flags)
         in_plane = bool(complex or hermitian)
-        others = (nonneg, nonpos, symmetric, boolean, simplex, limits is not None, columns)
-        if in_plane and (any(others) or isinstance(adjacency, Rows) or (hermitian and PSD)):
-            raise ModelError(
-                f"Private '{label}' is complex, and has arguments that only real data take. Drop "
-                "sign, bounds=, columns= and records, and keep adjacency=dp.Within(...). Write "
-                "complex=True, PSD=True for a Hermitian matrix without negative eigenvalues, and "
-                "hermitian=True for any other."
-            )
-        if limits is not None:
-            nonneg, nonpos = nonneg or limits[0] >= 0, nonpos or limits[1] <= 0
-        nonneg = nonneg or boolean or simplex
-        if nonneg and nonpos:
-            raise ModelError(
-                f"Private '{label}' cannot be nonneg and nonpos at once; keep one. Bounds, "
-                "boolean=True and simplex=True have a sign as well."
-            )
-        limited = isinstance(adjacency, Rows) and adjacency.row_limit is not None
-        if limited and (simplex or (limits is not None and not limits[0] <= 0 <= limits[1])):
-            raise ModelError(
-                f"Private '{label}' has max_rows_per_person= next to "
-                f"{'simplex=True' if simplex else 'bounds= without 0'}. Drop one of the two. Rows "
-                "beyond the limit are set to zero, and zeros contradict the other argument."
-            )
-        if (symmetric or PSD) and isinstance(adjacency, Rows):
-            raise ModelError(
-                f"Private '{label}' cannot be a symmetric matrix and have dp.Rows at once; keep "
-                "one of the two. Symmetric matrices take adjacency=dp.Within(...)."
-            )
-        if PSD and (nonneg or nonpos):
-            raise ModelError(
-                f"Private '{label}' cannot have PSD=True and a sign of its entries at once; keep "
-                "one of the two. A symmetric matrix with a sign takes symmetric=True."
-            )
         if tupled:
             raise ModelError(
                 f"Private '{label}' was given a tuple, which could be data or a shape. Write "
@@ -409,6 +345,104 @@ class Private(cp.Parameter, metaclass=_OwnNames):
     def __getstate__(self) -> dict[str, object]:
         # A copy has no data, so nothing was released from them.
         return {**self.__dict__, "_seal": None, "uses": Uses()}
+
+
+def _given_adjacency(adjacency: object, label: str) -> Within | Rows:
+    """Return the declared adjacency; refuse one that is missing or unknown."""
+    if adjacency is None:
+        raise ModelError(
+            f"Private '{label}' has no adjacency=, which says what one change of the data is. "
+            "Write adjacency=dp.Within(0.01) if an entry may change by at most 0.01. Write "
+            "adjacency=dp.Rows(1.0) if each row is the record of one person, of norm 1 at "
+            "most. Noise hides exactly such a change."
+        )
+    if not isinstance(adjacency, (Within, Rows)):
+        raise ModelError(
+            f"Private '{label}' has adjacency {type(adjacency).__name__}, which is unknown. "
+            "Write adjacency=dp.Within(0.01) with the change of the data that must stay "
+            "hidden, or dp.Rows(1.0) for records. The adjacency is the unit of the guarantee."
+        )
+    return adjacency
+
+
+def _signs(
+    adjacency: Within | Rows,
+    limits: tuple[float, float] | None,
+    columns: Sequence[str] | None,
+    label: str,
+    *,
+    nonneg: bool,
+    nonpos: bool,
+    symmetric: bool,
+    PSD: bool,
+    complex: bool,
+    hermitian: bool,
+    boolean: bool,
+    simplex: bool,
+) -> tuple[bool, bool]:
+    """Return whether entries are nonnegative and nonpositive; refuse arguments that do not fit.
+
+    `label` names the private object in messages.
+    """
+    if sum((limits is not None, bool(boolean), bool(simplex), bool(PSD))) > 1:
+        raise ModelError(
+            f"Private '{label}' has more than one of bounds=, boolean=, simplex= and PSD=. "
+            "Keep one. Each of them says what values the entries can have."
+        )
+    both = isinstance(adjacency, Within) and adjacency.norm in (1, 2)
+    if symmetric and (simplex or (both and (limits is not None or boolean))):
+        raise ModelError(
+            f"Private '{label}' has symmetric=True next to arguments that do not fit it. Keep "
+            "bounds= or boolean=True with an adjacency of single entries, such as "
+            "dp.Within(0.1), and drop simplex=True."
+        )
+    if boolean and isinstance(adjacency, Within) and adjacency.radius < 1:
+        raise ModelError(
+            f"Private '{label}' has boolean=True and dp.Within({adjacency.radius:g}). Entries "
+            "that are 0 or 1 change by 1, so this adjacency protects no change of an entry. "
+            "Write dp.Within(1)."
+        )
+    if simplex and isinstance(adjacency, Within) and adjacency.norm == "entry":
+        raise ModelError(
+            f"Private '{label}' has simplex=True and an adjacency of single entries. A row "
+            "that sums to 1 changes in two entries at least. Write norm=1 or norm=2, as in "
+            f"dp.Within({2 * adjacency.radius:g}, norm=1)."
+        )
+    in_plane = bool(complex or hermitian)
+    others = (nonneg, nonpos, symmetric, boolean, simplex, limits is not None, columns)
+    if in_plane and (any(others) or isinstance(adjacency, Rows) or (hermitian and PSD)):
+        raise ModelError(
+            f"Private '{label}' is complex, and has arguments that only real data take. Drop "
+            "sign, bounds=, columns= and records, and keep adjacency=dp.Within(...). Write "
+            "complex=True, PSD=True for a Hermitian matrix without negative eigenvalues, and "
+            "hermitian=True for any other."
+        )
+    if limits is not None:
+        nonneg, nonpos = nonneg or limits[0] >= 0, nonpos or limits[1] <= 0
+    nonneg = nonneg or boolean or simplex
+    if nonneg and nonpos:
+        raise ModelError(
+            f"Private '{label}' cannot be nonneg and nonpos at once; keep one. Bounds, "
+            "boolean=True and simplex=True have a sign as well."
+        )
+    limited = isinstance(adjacency, Rows) and adjacency.row_limit is not None
+    if limited and (simplex or (limits is not None and not limits[0] <= 0 <= limits[1])):
+        raise ModelError(
+            f"Private '{label}' has max_rows_per_person= next to "
+            f"{'simplex=True' if simplex else 'bounds= without 0'}. Drop one of the two. Rows "
+            "beyond the limit are set to zero, and zeros contradict the other argument."
+        )
+    if (symmetric or PSD) and isinstance(adjacency, Rows):
+        raise ModelError(
+            f"Private '{label}' cannot be a symmetric matrix and have dp.Rows at once; keep "
+            "one of the two. Symmetric matrices take adjacency=dp.Within(...)."
+        )
+    if PSD and (nonneg or nonpos):
+        raise ModelError(
+            f"Private '{label}' cannot have PSD=True and a sign of its entries at once; keep "
+            "one of the two. A symmetric matrix with a sign takes symmetric=True."
+        )
+    return bool(nonneg), bool(nonpos)
 
 
 def _limits(bounds: object, label: str) -> tuple[float, float] | None:

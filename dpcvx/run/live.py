@@ -95,13 +95,20 @@ def run_plan(
         # Other executors distribute agents one by one.
         in_batches = type(executor) in (Automatic, Serial)
         dealt = batches(plan, start) if in_batches else one_by_one(parts)
-        books: list[Callable[[], list[Account]]] = []
-        workers: list[Callable[[], Worker]] = []
-        for agents in dealt:
-            members, begun = [parts[k] for k in agents], [start.agents[k] for k in agents]
-            gate = gate_of(members, begun, journal=written, seed=seed, record=record)
-            books.append(gate.accounts)
-            workers.append(worker_of(members, [sources[k] for k in agents], gate))
+        gates = [
+            gate_of(
+                [parts[k] for k in agents],
+                [start.agents[k] for k in agents],
+                journal=written,
+                seed=seed,
+                record=record,
+            )
+            for agents in dealt
+        ]
+        workers = [
+            worker_of([parts[k] for k in agents], [sources[k] for k in agents], gate)
+            for agents, gate in zip(dealt, gates, strict=True)
+        ]
         in_this_process = isinstance(executor, (Automatic, Serial, Threads))
         executor = executor if journal is None else Durable(executor, journal)
         stream = int(plan.fingerprint[:16], 16)
@@ -124,7 +131,8 @@ def run_plan(
             result = returned(result)
         except BaseException:
             if watch.begun:
-                spent = _unended(parts, start, books if in_this_process else (), journal)
+                books = [gate.accounts for gate in gates] if in_this_process else ()
+                spent = _unended(parts, start, books, journal)
                 if isinstance(ledger, Ledger):  # no other ledger records the failed run
                     for account in spent:
                         ledger[account.agent].catch_up(account)

@@ -428,29 +428,7 @@ def restated(
     PrivacyError
         If the agent's data have no such statistic, or one change moves several components of it.
     """
-    J, kind = sensitivity.jacobian, once.kind
-    how = once.weights if once.encode is None else once.encode.toarray()
-    statistic = None
-    if kind == "second moments":
-        statistic = moments(sensitivity, p)
-        if statistic is None and not sensitivity.records and not J.nnz:
-            # A model that is solved as written needs no gradient.
-            statistic = moments_of(sensitivity.private, p)
-    elif kind == "data" and once.encode is None and sensitivity.linear:
-        statistic = whole_data(sensitivity, p, owner)
-    elif any(spec.is_complex for spec in sensitivity.private):
-        pass  # real and imaginary parts change together, which bounds of other statistics omit
-    elif sensitivity.constant and how is not None and np.isfinite(how).all():
-        used = int(np.count_nonzero(np.diff(J.indptr)))
-        if kind == "slope" and how.shape == (used,) and (how > 0).all():
-            statistic = weighted(sensitivity, p, J, how)
-        elif kind == "shaped slope" and how.shape[1:] == J.shape[1:]:
-            statistic = by_matrix(sensitivity, p, J, how)
-        elif kind == "sums" and how.shape[1:] == J.shape[1:] and _disjoint_sums(how):
-            statistic = by_matrix(sensitivity, p, J, how, "sums")
-        elif kind == "data" and how.shape[1:] == J.shape[1:]:
-            if _tells_all(how):
-                statistic = by_matrix(sensitivity, p, J, how, "shaped data")
+    statistic, kind = _requested(sensitivity, p, owner, once), once.kind
     if statistic is None or not 0 < statistic.sensitivity <= LARGEST:
         raise PrivacyError(
             f"Agent '{owner}' would release {kind} once, and dpcvx derives no bound on the "
@@ -463,6 +441,37 @@ def restated(
             "which entries change one at a time, or write mechanism='laplace'."
         )
     return statistic
+
+
+def _requested(sensitivity: Sensitivity, p: int, owner: str, once: Once) -> Statistic | None:
+    """Return the statistic that a request describes; None if the data have none like it."""
+    J, kind = sensitivity.jacobian, once.kind
+    how = once.weights if once.encode is None else once.encode.toarray()
+    if kind == "second moments":
+        statistic = moments(sensitivity, p)
+        if statistic is None and not sensitivity.records and not J.nnz:
+            # A model that is solved as written needs no gradient.
+            return moments_of(sensitivity.private, p)
+        return statistic
+    if kind == "data" and once.encode is None and sensitivity.linear:
+        return whole_data(sensitivity, p, owner)
+    if any(spec.is_complex for spec in sensitivity.private):
+        return None  # real and imaginary parts change together, which other bounds omit
+    if not sensitivity.constant or how is None or not np.isfinite(how).all():
+        return None
+    if kind == "slope":
+        used = int(np.count_nonzero(np.diff(J.indptr)))
+        fits = how.shape == (used,) and (how > 0).all()
+        return weighted(sensitivity, p, J, how) if fits else None
+    if how.shape[1:] != J.shape[1:]:
+        return None
+    if kind == "shaped slope":
+        return by_matrix(sensitivity, p, J, how)
+    if kind == "sums" and _disjoint_sums(how):
+        return by_matrix(sensitivity, p, J, how, "sums")
+    if kind == "data" and _tells_all(how):
+        return by_matrix(sensitivity, p, J, how, "shaped data")
+    return None
 
 
 def _disjoint_sums(matrix: Array) -> bool:

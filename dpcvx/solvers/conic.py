@@ -268,6 +268,11 @@ class ConicProgram:
             so is the objective, and the solver's relative tolerances are tight. Otherwise the
             answer does not depend on it.
         """
+        answer = self._directly(D, c, center)
+        return self._iterated(D, c, center) if answer is None else answer
+
+    def _directly(self, D: Array, c: Array | None, center: Array) -> ConicAnswer | None:
+        """Return an answer of the methods for sets of special structure; None if they have none."""
         direct = self._newton or self._orthogonal if c is None else None
         if direct is not None:  # an answer that it certifies is more accurate than `_SOLVED`
             solved = attempt(lambda: direct(D, center))
@@ -295,6 +300,10 @@ class ConicProgram:
             wider = program.solve(D, c, center)
             if wider.x is not None and not self._beyond(wider.x, distant):
                 return wider
+        return None
+
+    def _iterated(self, D: Array, c: Array | None, center: Array) -> ConicAnswer:
+        """Return the answer of the interior-point solver, after further attempts if needed."""
         near = self._instance(D, c, center)
         if not max(near.far, near.curvature) <= LARGEST:
             return ConicAnswer(None, Outcome.FAILED)
@@ -305,9 +314,7 @@ class ConicProgram:
             vars(self).pop("_solver", None)
         if _reached(first, _SOLVED, near.far):
             return near.answer(first)
-        usable: list[tuple[_Instance, SolverAnswer]] = (
-            [(near, first)] if _usable(first, near) else []
-        )
+        usable = [(near, first)] if _usable(first, near) else []
         origin = self._instance(D, -D * center if c is None else c, np.zeros_like(center))
         retries = [(near, REGULARIZATION), (origin, REGULARIZATION)]
         if self._zero.size > _LARGE:
@@ -331,8 +338,18 @@ class ConicProgram:
         if usable:
             instance, best = min(usable, key=lambda pair: pair[1].gap * pair[0].far ** 2)
             return instance.answer(best, Outcome.INACCURATE)
+        return self._without_solution(near, first, center if c is None else None)
+
+    def _without_solution(
+        self, near: _Instance, first: SolverAnswer, center: Array | None
+    ) -> ConicAnswer:
+        """Return the answer if the interior-point solver has none: proved empty, or by SCS.
+
+        `first` is the answer of the first attempt. The projected point `center` is None if the
+        program has a linear term.
+        """
         general = bool(self._data.cones.power_nd)
-        if general and c is None and self._flat and self._inside(center):
+        if general and center is not None and self._flat and self._inside(center):
             # The center is its projection. Clarabel stalls at the apexes of generalized power
             # cones, and SCS has no such cones.
             return ConicAnswer(center.copy(), Outcome.SOLVED, 0.0)
