@@ -61,10 +61,20 @@ from ..guard import frameless
 from ..sensitivity.queries.gradients import Step
 from ..sensitivity.queries.solutions import Minimizer
 from ..solvers.steps import Minimization
-from .agent_state import EXACT, AgentState, minimization
 from .base import Local, Oracle, Output, Requirements
 from .facts import PublicFacts
-from .on_networks import Graph, Inbox, Inboxes, NeighborMethod, numbers, shared, spread
+from .on_networks import (
+    EXACT,
+    AgentState,
+    Graph,
+    Inbox,
+    Inboxes,
+    NeighborMethod,
+    minimization,
+    numbers,
+    shared,
+    spread,
+)
 from .program import Program
 from .steps import curvatures, required_smoothness
 

@@ -34,11 +34,19 @@ from .._arguments import choice, integer, optional, show
 from ..errors import ModelError
 from ..guard import frameless
 from ..sensitivity.queries.gradients import Step
-from .agent_state import AgentState
 from .base import Local, Oracle, Output, Requirements
 from .facts import PublicFacts, StepRule
 from .networks import Network
-from .on_networks import Graph, Inbox, Inboxes, NeighborMethod, require_whole, shared, spread
+from .on_networks import (
+    AgentState,
+    Graph,
+    Inbox,
+    Inboxes,
+    NeighborMethod,
+    require_whole,
+    shared,
+    spread,
+)
 from .program import Program
 from .steps import as_step, step_said, too_long
 

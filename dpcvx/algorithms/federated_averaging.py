@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from ..guard import frameless
 from ..sensitivity.queries.gradients import Step
-from .agent_state import projected_step
 from .base import Local, Oracle, Output, Requirements, Residuals
 from .facts import PublicFacts, StepRule
-from .on_networks import require_whole, shared, spread
+from .on_networks import projected_step, require_whole, shared, spread
 from .program import LocalProgram, Program
 from .steps import as_step, step_said, too_long
 from .summed import SHARING, Heard, Member, SecretSharing, ServerState, SummedMethod

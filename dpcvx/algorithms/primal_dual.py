@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 from .._arguments import POSITIVE, optional
 from ..guard import frameless
 from ..sensitivity.queries.gradients import Step
-from .agent_state import AgentState
 from .base import Local, Oracle, Output, Requirements
 from .facts import PublicFacts
-from .on_networks import Graph, Inbox, Inboxes, NeighborMethod, mixed, numbers
+from .on_networks import AgentState, Graph, Inbox, Inboxes, NeighborMethod, mixed, numbers
 
 Array = NDArray[np.float64]
 

@@ -29,10 +29,9 @@ from ..model.curvature import strong_convexity
 from ..sensitivity.queries.gradients import Step
 from ..sensitivity.queries.solutions import Minimizer
 from ..solvers.steps import Minimization
-from .agent_state import EXACT, minimization, projected_step
 from .base import Local, Oracle, Output, Requirements
 from .facts import PublicFacts
-from .on_networks import numbers
+from .on_networks import EXACT, minimization, numbers, projected_step
 from .program import LocalProgram, Program
 from .steps import curvatures, required_smoothness
 from .summed import SHARING, Heard, Member, SecretSharing, SummedMethod

@@ -26,10 +26,10 @@ from ..errors import DataError, ModelError
 from ..privacy.secret_sharing import Encoding, Partial, Residues, SecretSum, Share
 from ..privacy.split_noise import require_three
 from ..sensitivity.queries.gradients import Summand
-from .agent_state import AgentState
 from .base import Algorithm, Local, Oracle, Residuals, SecretSums
 from .facts import PublicFacts
 from .joint import AtPoint, size_of
+from .on_networks import AgentState
 from .program import LocalProgram, Program
 
 Index = NDArray[np.intp]

@@ -24,7 +24,6 @@ from ..run.part import parts_of
 from ..run.repeats import planned_entries
 from . import messages, wire
 from .files import CoordinatorLog, StoredCalls
-from .message_checks import require_account, require_agreed, require_answer, require_reply
 from .messages import (
     REASONS,
     Agreed,
@@ -44,7 +43,7 @@ from .messages import (
     going_on,
     refused,
 )
-from .offers import offers_of
+from .offers import offers_of, require_account, require_agreed, require_answer, require_reply
 from .records import sums_in_secret
 
 Array = NDArray[np.float64]

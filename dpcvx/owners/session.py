@@ -32,7 +32,6 @@ from .faults import file_words
 from .files import Ending, OwnerFiles, OwnResult
 from .keys import PartyIdentity, fingerprint_of
 from .masks import KeyFile, Masker, masked, statement, unsent
-from .message_checks import require_sense
 from .messages import (
     REASONS,
     AgentReply,
@@ -50,7 +49,7 @@ from .messages import (
     RunOver,
     refused,
 )
-from .offers import document_of
+from .offers import document_of, require_sense
 from .policy import Policy
 from .records import sums_in_secret
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.algorithms.agent_state import AgentState
 from dpcvx.algorithms.base import Local
 from dpcvx.algorithms.decentralized_gradient import AGGREGATES, drawn
-from dpcvx.algorithms.on_networks import Inbox
+from dpcvx.algorithms.on_networks import AgentState, Inbox
 from dpcvx.solvers.projector import Projector
 from tests.algorithms.networks import (
     GRAPH,

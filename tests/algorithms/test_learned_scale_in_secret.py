@@ -8,7 +8,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.learned_scale import ROUNDS, ScaleQuestion, Units
-from dpcvx.owners.message_checks import require_sense
+from dpcvx.owners.offers import require_sense
 from dpcvx.privacy.secret_sharing import SecretSum
 from dpcvx.sensitivity.queries.data import CurvatureSums, LearnedSummand, RecordsAbove
 from tests.algorithms.test_learned_scale import clinic

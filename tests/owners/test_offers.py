@@ -13,7 +13,7 @@ from dpcvx.algorithms.summed import Question
 from dpcvx.owners import offers, wellformed
 from dpcvx.owners.coordinator import Remote
 from dpcvx.owners.files import CoordinatorLog
-from dpcvx.owners.message_checks import require_sense
+from dpcvx.owners.offers import require_sense
 
 NAMES = ("mill", "forge", "dairy")
 LOADS = {f"load of {name}": np.full(3, 3.0) for name in NAMES}

@@ -28,8 +28,8 @@ from dpcvx.owners.files import CoordinatorLog
 from dpcvx.owners.keys import COORDINATOR, PartyIdentity, make_authority, make_request, sign_request
 from dpcvx.owners.link import SocketHub, dial
 from dpcvx.owners.loopback import policies_of
-from dpcvx.owners.message_checks import require_reply
 from dpcvx.owners.messages import AgentReply, Call, Exchange, Hello
+from dpcvx.owners.offers import require_reply
 from dpcvx.owners.session import Session
 from dpcvx.solvers.conic import Outcome
 
