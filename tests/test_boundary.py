@@ -56,7 +56,7 @@ IMPORTERS = {
     "dpcvx.model.sealed.handed_over": {"run.executors.host"},  # to workers of the same owner
     "dpcvx.testing": {"", "extend", "testing", "tuning", "typing"},
     # On stand-in data, and on made-up data.
-    "dpcvx.testing.not_private": {"", "tuning.judge", "testing.promises"},
+    "dpcvx.testing.not_private": {"", "tuning.copies", "testing.promises"},
     "dpcvx.testing.worst_neighbor": {"testing.check"},
     "dpcvx.privacy.noise": {"privacy", "run.gate", "testing.check"},
     "dpcvx.privacy.noise.normal_rows": {"privacy.mechanism", "privacy.linear_term"},

@@ -16,8 +16,7 @@ from ..model.private import Private, seal_all
 from ..model.sealed import Sealed, stand_in
 from ..plan.terms import Terms
 from ..run.data import DataSource
-from .copies import COUNT, Copies, Copy, Crossing, crossing
-from .judge import values_kept
+from .copies import COUNT, Copies, Copy, Crossing, crossing, values_kept
 from .search import Timed, gap_on
 from .settings import OutOfTime, quantile
 

@@ -28,8 +28,7 @@ from ..privacy.mechanism import Laplace
 from ..privacy.split_noise import coalition
 from ..run.data import stand_ins
 from ..run.report import share_line
-from .copies import Copies, Crossing
-from .judge import values_kept
+from .copies import Copies, Crossing, values_kept
 from .search import MORE_TIME, Search
 from .settings import OutOfTime, Planner, PlanTrial, SearchRequest, level, quantile, surely_lower
 

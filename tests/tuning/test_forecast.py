@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.tuning.judge import Judge, values_kept
+from dpcvx.tuning.copies import Judge, values_kept
 from tests.tuning.proxied import MODELS
 from tests.tuning.trials import forbidden
 

@@ -10,7 +10,7 @@ from scipy.stats import ks_2samp
 import dpcvx as dp
 from dpcvx.model.private import seal_all
 from dpcvx.run.data import stand_ins
-from dpcvx.tuning.judge import Judge, values_kept
+from dpcvx.tuning.copies import Judge, values_kept
 from dpcvx.tuning.simulation import Simulation, simulable
 
 RNG = np.random.default_rng(7)

@@ -13,8 +13,7 @@ import dpcvx as dp
 from dpcvx.plan.request import Request
 from dpcvx.problem import planned
 from dpcvx.run.data import stand_ins
-from dpcvx.tuning.copies import Copies
-from dpcvx.tuning.judge import values_kept
+from dpcvx.tuning.copies import Copies, values_kept
 from dpcvx.tuning.ranking import searching
 from dpcvx.tuning.search import FRESH, LATE
 from dpcvx.tuning.settings import COARSE, SearchRequest, Setting, lengthened, scaled, ways

@@ -5,8 +5,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.model.sealed import Sealed
-from dpcvx.tuning.copies import Copies
-from dpcvx.tuning.judge import values_kept
+from dpcvx.tuning.copies import Copies, values_kept
 from dpcvx.tuning.search import FRESH
 from tests.tuning.trials import grid
 

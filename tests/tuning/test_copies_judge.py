@@ -10,7 +10,7 @@ import pytest
 import dpcvx as dp
 from dpcvx.model.private import seal_all
 from dpcvx.run.data import stand_ins
-from dpcvx.tuning.judge import Judge, values_kept
+from dpcvx.tuning.copies import Judge, values_kept
 from tests.tuning.trials import LOADS, PROXY, balance, network
 
 OPTIMUM = np.sum((LOADS[0] - LOADS[1]) ** 2) / 2

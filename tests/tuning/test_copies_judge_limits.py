@@ -11,7 +11,7 @@ from scipy.stats import binom
 from dpcvx.algorithms.program import compile_problem
 from dpcvx.run.loop import whole_start
 from dpcvx.run.solution import Solution
-from dpcvx.tuning.judge import Judge
+from dpcvx.tuning.copies import Judge
 from tests.tuning.trials import grid
 
 LOAD = {"load": np.array([1.0, 2.0, 0.5])}
