@@ -21,7 +21,6 @@ from ..model.curvature import (
     smoothness,
     strong_convexity,
 )
-from ..model.matrices import zeros
 from ..model.quadratic import is_quadratic_given_data
 from ..solvers.projector import Extent, Projector
 
@@ -340,11 +339,8 @@ def _squares(program: Program, spreads: Sequence[Array]) -> tuple[float, float]:
 
 
 def _public_slope(local: LocalProgram, extent: Extent) -> float:
-    form, gradient = local.form, local.form.at_zero().gradient
-    if local.clip is not None and form.private:
-        # Records of zeros have gradients as well, such as those by an intercept.
-        clips = local.sensitivity().clips
-        gradient = form.bind([zeros(spec.size) for spec in form.private], clips).gradient
+    clips = () if local.clip is None else local.sensitivity().clips
+    gradient = local.form.at_zero(clips).gradient
     points = [local.start]
     if np.isfinite(extent.lower).all() and np.isfinite(extent.upper).all():
         points += [extent.lower, extent.upper]

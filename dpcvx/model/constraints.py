@@ -28,7 +28,6 @@ import cvxpy as cp
 import numpy as np
 import scipy.linalg as la
 import scipy.sparse as sp
-from cvxpy.atoms.eye_minus_inv import eye_minus_inv
 from cvxpy.constraints.nonpos import Inequality
 from numpy.typing import NDArray
 
@@ -45,7 +44,7 @@ Index = NDArray[np.intp]
 # Returns what replaces a part of an expression, at its largest or smallest value; None if nothing.
 Replace = Callable[[Any, bool], Any]
 # Atoms that rise with nonnegative arguments, though they have values for all.
-_POSITIVE = (cp.xexp, cp.cumprod, cp.pf_eigenvalue, eye_minus_inv)
+_POSITIVE = (cp.xexp, cp.cumprod, cp.pf_eigenvalue, cp.eye_minus_inv)
 
 
 class _Unknown(Exception):

@@ -298,12 +298,16 @@ class NormalForm:
         """
         return Evaluator(self, data, clips, limited=limited)
 
-    def at_zero(self) -> Evaluator:
-        """Return the public objective f(.; 0), with zeros in place of all private data."""
-        return derived_once(NormalForm._at_zero)(self)
+    def at_zero(self, clips: Sequence[Clip] = ()) -> Evaluator:
+        """Return the public objective f(.; 0), with zeros in place of all private data.
 
-    def _at_zero(self) -> Evaluator:
-        return self.bind([zeros(spec.size) for spec in self.private])
+        Records of zeros may have contributions as well, such as those by an intercept, which
+        `clips` shorten.
+        """
+        return self._at_zero(clips) if clips else derived_once(NormalForm._at_zero)(self)
+
+    def _at_zero(self, clips: Sequence[Clip] = ()) -> Evaluator:
+        return self.bind([zeros(spec.size) for spec in self.private], clips)
 
     def at_labels(self, sign: float) -> Evaluator | None:
         """Return the public objective for synthetic records; None if some data are not records.
@@ -402,13 +406,13 @@ def derived_once(function: Callable[[NormalForm], T]) -> Callable[[NormalForm], 
     """Return a function of a form with results stored for all forms that differ in names only."""
 
     @functools.wraps(function)
-    def found(form: NormalForm) -> T:
+    def derived(form: NormalForm) -> T:
         results = form.derived
         if function not in results:
             results[function] = function(form)
         return results[function]
 
-    return found
+    return derived
 
 
 Limit = Callable[[Array], Array] | None
