@@ -140,7 +140,7 @@ def run_plan(
                     remembered(_released(spent, start), ended=False)
             raise
         if counts:
-            total = remembered(_released(result.ledger.accounts, start), ended=True) or total
+            remembered(_released(result.ledger.accounts, start), ended=True)
         unended = "" if journal is None else journal.end(result.status.name.lower(), result.rounds)
         notes = (plan.notes, *start.notes, *result.notes, unended, total)
         result = replace(result, notes=tuple(note for note in notes if note))

@@ -6,7 +6,8 @@ differ between runs, which only the user can tell: such runs count, and the text
 Two runs use the same data if they use one private object, or if values are equal: then a digest
 with a key of this process is equal. A notebook cell that is run again, or a loop, makes a new
 object of an equal array. Equal values need not be the same data (zeros are zeros), so the text says
-"if" here too. It tells only the holder of both data sets that they are equal.
+"if" here too. Whether values are equal depends on private data, so the warning is for the user
+who runs the plan. Results and their notes count the runs of one private object alone.
 
 A run counts from its first exchange of messages on, however it ends. A loop warns once, in the
 second run; the notes of each result contain the total so far.
@@ -43,8 +44,9 @@ Data = Sequence[Sequence[Sealed]]
 def warn_of_repeats(
     plan: Terms, start: Start, given: Collection[Private], sources: Data, *, alone: bool
 ) -> str:
-    """Return the joint loss of all runs on these data as text; warn if no ledger counts some.
+    """Return the joint loss of all runs of these objects; warn if no ledger counts some.
 
+    The warning also counts runs on equal values, but the text does not: it is part of a result.
     Runs without noise have no guarantee, so they cause no text unless others had noise.
 
     Parameters
@@ -61,7 +63,9 @@ def warn_of_repeats(
         Whether the run has no ledger. Such runs of one plan warn only once.
     """
     marks = {source: mark(source, _KEY) for of_agent in sources for source in of_agent}
-    return _warn(plan, start, given, marks, sources, alone=alone)
+    _warn(plan, start, given, marks, sources, alone=alone)
+    repeated, _ = _repeated(plan, start, given, {}, sources)
+    return _total(plan.price, *max(repeated)) if repeated else ""
 
 
 def _warn(
@@ -73,16 +77,31 @@ def _warn(
     run: tuple[object, ...] | None = None,
     *,
     alone: bool,
-) -> str:
-    """Warn unless a run of this plan has warned; return the joint loss as text, or "".
+) -> None:
+    """Warn of other runs on the same data, unless a run of this plan has warned."""
+    repeated, warned = _repeated(plan, start, given, marks, sources, run)
+    if repeated and not (alone and warned):
+        warn_caller(_said(plan.price, *max(repeated)), RepeatWarning)
 
-    The text is empty if no other run counts. `marks` has the digests of data.
+
+def _repeated(
+    plan: Terms,
+    start: Start,
+    given: Collection[Private],
+    marks: Mapping[Sealed, bytes],
+    sources: Data,
+    run: tuple[object, ...] | None = None,
+) -> tuple[list[tuple[float, float, str, bool]], bool]:
+    """Return joint loss, name, and `handed` of each agent whose ledger lacks a run on its data.
+
+    The second result is whether an earlier run of this plan has warned of all of them. `marks` has
+    the digests of data; without a digest, only runs of one private object use the same data.
     """
-    certain = alone
+    certain = True
     repeated: list[tuple[float, float, str, bool]] = []
     for k, agent, private, source in _read(plan, sources):
         uses = [use for use in private.uses.runs if use.run != run]
-        equal_uses = _alike(marks[source], {use.run for use in uses} | {run}, agent)
+        equal_uses = _alike(marks.get(source, b""), {use.run for use in uses} | {run}, agent)
         if run is not None and not equal_uses:
             continue  # the warning was given before the run
         uses += equal_uses
@@ -96,12 +115,7 @@ def _warn(
             # Some run after the first one on these data has warned.
             warned = any(use.run[1] == plan.fingerprint for use in uses[1:])
             certain = certain and warned and epsilon < math.inf
-    if not repeated:
-        return ""
-    most = max(repeated)
-    if not certain:
-        warn_caller(_said(plan.price, *most), RepeatWarning)
-    return _total(plan.price, *most)
+    return repeated, certain
 
 
 def _total(price: Price | None, epsilon: float, delta: float, name: str, handed: bool) -> str:
@@ -203,10 +217,8 @@ def remember(
     *,
     ended: bool,
     alone: bool,
-) -> str:
+) -> None:
     """Record the releases of a run, with its private objects and the digests of its data.
-
-    Return the total of all runs as text if the data were only read during the run, else "".
 
     Parameters
     ----------
@@ -229,10 +241,9 @@ def remember(
         Whether the run has no ledger; see `warn_of_repeats`.
     """
     marks = {source: marked(source) for of_agent in sources for source in of_agent}
-    total = ""
     if ended and any(source.fetches for source in marks):
         fetched = {s: values if s.fetches else b"" for s, values in marks.items()}
-        total = _warn(plan, start, given, fetched, sources, run, alone=alone)
+        _warn(plan, start, given, fetched, sources, run, alone=alone)
     for _, agent, private, source in _read(plan, sources):
         # Planned loss: the outputs may have decided when to stop.
         loss = None if agent.noise is None else agent.loss
@@ -240,7 +251,6 @@ def remember(
         private.uses.add(use)
         if marks[source]:
             _BY_VALUES.setdefault(marks[source], []).append(use)
-    return total
 
 
 def planned_entries(part: AgentPart) -> Iterator[Entry]:

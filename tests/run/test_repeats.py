@@ -245,6 +245,25 @@ def test_the_same_values_of_a_function_warn_once_they_are_read():
         planned(two(d)[0]).run()
 
 
+@pytest.mark.parametrize("fetched", [False, True])
+@pytest.mark.parametrize("values", [[1.0, 2.0], [1.0, 2.05]])
+def test_a_result_does_not_tell_whether_values_are_equal(values, fetched):
+    """An earlier run used public values; then equal data would show in a note of the result."""
+    planned(two(private([1.0, 2.0]))[0]).run()
+    held = (lambda: values) if fetched else values
+    d = dp.Private(held, shape=2, adjacency=dp.Within(0.1), name="d")
+    plan = planned(two(d)[0])
+    equal = values == [1.0, 2.0]
+    with pytest.warns(dp.RepeatWarning, match=ALIKE) if equal else nullcontext():
+        result = plan.run()
+    assert result.notes == () and "runs before" not in str(result)
+    # A second run of the same object is public.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dp.RepeatWarning)
+        (note,) = plan.run().notes
+    assert f"({at_most(total(plan, plan))}, 1e-6)-DP" in note
+
+
 def test_agents_with_equal_data_in_one_run_count_once():
     x = cp.Variable(2, name="x")
 
