@@ -35,7 +35,11 @@ EVENTS = {
     "listening": ("coordinator", _INFO, "the coordinator listens on {address} for {agents}"),
     "came": ("coordinator", _INFO, "{agent} is here, and uses {version}"),
     "left": ("coordinator", _WARNING, "{agent} left"),
-    "turned away": ("coordinator", _WARNING, "a party as {agent} was turned away ({code})"),
+    "turned away": (
+        "coordinator",
+        _WARNING,
+        "who calls itself {agent} was turned away ({code})",
+    ),
     "began": ("coordinator", _INFO, "run {run} begins: {agents}, {rounds} rounds"),
     "resumed": ("coordinator", _INFO, "run {run} resumes after round {round}: {agents}"),
     "ended": ("coordinator", _INFO, "run {run} is over: {status}, round {round}"),

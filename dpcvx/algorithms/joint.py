@@ -187,7 +187,7 @@ def with_directions(data: ConeData, program: Program, fixed: bool = False) -> Co
     """Return the joint program with private constraints added, to compute recession directions.
 
     The directions hold for all data. Constraints are left out if private data multiply variables in
-    them, unless these variables are known to be 0 along all directions (`fixed`).
+    them, unless these variables do not change along any direction (`fixed`).
     """
     pairs = [(limit, limit.directions(fixed)) for limit in program.kept]
     return _beside(data, program, [(limit, part) for limit, part in pairs if part is not None])

@@ -40,7 +40,7 @@ Array = NDArray[np.float64]
 
 _RANDOMNESS = number(
     lambda v: 0 <= v < 2,
-    "from 0 (fixed penalties) to below 2 (anywhere between 0 and twice the penalty)",
+    "from 0, where penalties stay fixed, to below 2",
 )
 
 

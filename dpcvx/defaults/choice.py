@@ -68,8 +68,8 @@ _MOST = 4
 # Largest random linear term for objective perturbation, relative to the largest gradient.
 _LOUDEST = 0.1
 _PERTURBED = (
-    "objective perturbation: at delta=0, noise in one minimization does less than noise in many "
-    "steps"
+    "objective perturbation: at delta=0, noise in one minimization costs less accuracy than noise "
+    "in many steps"
 )
 # Two kinds of noise count as equal if the ratio of their errors is below this.
 _ALIKE = 1.05
@@ -373,7 +373,7 @@ def _drowned(
 
 
 def _as_tried(request: Selection, steps: NoisyRounds) -> Selection:
-    """Return the request with the rounds and noise of `steps`, whose predicted error is least."""
+    """Return the request with rounds and noise of `steps`, which have least predicted error."""
     noise = f" of {str(steps.mechanism).capitalize()} noise" if request.chooses_noise else ""
     if request.rounds is None or noise:
         request = request.chosen(

@@ -206,8 +206,8 @@ _UNKNOWN = (
     "optimum is known. Add one to the constraints, such as cp.norm(x) <= 10"
 )
 _APART = (
-    "every step minimizes public terms without a smoothness constant exactly, so that the step "
-    "size follows from the other terms"
+    "every step exactly minimizes the public terms that have no smoothness constant, so that the "
+    "step size follows from the other terms"
 )
 
 

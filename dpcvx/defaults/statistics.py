@@ -304,7 +304,7 @@ def _covariance(
 def _units(specs: Sequence[PrivateSpec], p: int) -> Array | None:
     """Return the largest change of each entry, if one change changes a single entry; else None.
 
-    For changes in an l2 ball, no shaped noise is better than noise in the data.
+    For changes in an l2 ball, shaping the noise does not help: noise in the data is best.
     """
     if not all(map(_one_by_one, specs)):
         return None
@@ -360,7 +360,7 @@ def _one_by_one(spec: PrivateSpec) -> bool:
 def _statistics(
     sensitivity: Sensitivity, p: int, owner: str, curvature: Array
 ) -> list[Publication]:
-    """Return the statistics of the data and of the linear coefficient, if it is constant.
+    """Return what one release of the data publishes, with a constant linear coefficient if any.
 
     The result is empty if the gradient does not depend on the data.
     """

@@ -513,7 +513,7 @@ class Tightened:
         """Return a cone program with the recession directions that all released data share.
 
         The result is None if private data multiply variables: the directions then depend on data.
-        With `fixed`, these variables are 0 along all directions, so their factors do not matter.
+        With `fixed`, these variables change along no direction, so their factors do not matter.
         """
         if self.constraint.slopes.nnz and not fixed:
             return None

@@ -187,7 +187,7 @@ def _by_person(agent: AgentPlan) -> bool:
 def _pooled(colluders: int) -> str:
     return (
         f"{coalition(colluders)}, even if they collude and see every sum and every share sent to "
-        "them; against all other agents together with the weaker of the two figures"
+        "them. The weaker of the two figures holds against all other agents together"
     )
 
 

@@ -39,7 +39,7 @@ def transposition(shape: tuple[int, int]) -> Index:
 
 
 def turned(u: Combination, shape: tuple[int, int]) -> Combination:
-    """Return the transpose of a combination that is a matrix of this shape."""
+    """Return the transpose of a linear combination, which has the given matrix shape."""
     order = transposition(shape)
     return Combination(
         shape[::-1],

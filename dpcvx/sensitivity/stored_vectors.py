@@ -2,8 +2,9 @@ r"""Vectors that an agent stores, as combinations of released values and exact g
 
 A `LinearCombination` computes a vector v from public numbers c, from vectors u_j that are stored
 already, and from gradients at them: :math:`v = c + \sum_j a_j u_j + \sum_j b_j \nabla f(u_j)`. The
-vectors themselves stay within the trust boundary. The bound on their change between neighboring
-data, for equal released values, is public and follows term by term.
+vectors themselves stay within the trust boundary. Neighboring data
+that release equal values may still differ in them. The bound on this change is public, and is a
+sum over their terms.
 
 Vectors made of gradients at unreleased points move as follows if the data change.
 
@@ -70,7 +71,7 @@ _ENTRIES = 20_000
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """Change ``K e + w`` of an agent's stored, unreleased vector between neighboring data.
+    """The change ``K e + w`` of an agent's stored, unreleased vector between neighboring data.
 
     Both data sets have equal released values. K is a known matrix, and e is the change of the
     gradient at one fixed point. The vector w is unknown, but its norm has a known bound.

@@ -254,7 +254,7 @@ def test_plan_without_noise_and_without_a_bound_says_so():
 
 def test_plan_says_which_rule_chose_the_step():
     said = " ".join(str(lasso("absolute")[0].plan(**BUDGET)).split())
-    assert "minimizes public terms without a smoothness constant exactly" in said
+    assert "exactly minimizes the public terms that have no smoothness constant" in said
     assert "loss for labels at their declared bounds" in said
     named = lasso("absolute")[0].plan(dp.FederatedAveraging(step=0.1), rounds=5, **BUDGET)
     assert "labels that fill" not in str(named)

@@ -48,7 +48,7 @@ ITSELF = Fitted(lambda v, _: v[0], lambda v, out, g, _, k: g, None, (flat,))
 class Rule(ABC):
     """Rule of an atom: its value, derivatives and bounds. Each subclass has one instance.
 
-    Methods take constants such as the exponent of a power, the static data, as `data`. `shapes` and
+    Methods take static data, constants such as the exponent of a power, as `data`. `shapes` and
     `shape` are the shapes of the arguments and of the value. `last` is the last of several
     arguments, flat, or None if it is not constant.
     """
