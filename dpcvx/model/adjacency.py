@@ -6,6 +6,7 @@ Identifiers next to the data name the person of each row. They stay as private a
 from __future__ import annotations
 
 import math
+import unicodedata
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -418,8 +419,9 @@ class ByPerson:
     Notes
     -----
     Printing shows no values, and the object cannot be copied or pickled. Rows with equal
-    identifiers belong to one person. If one person has two identifiers, dpcvx counts two people,
-    and the guarantee does not hold for this person.
+    identifiers belong to one person; blanks around a text, characters without a width, and
+    encodings of accented letters make no difference. If one person has two identifiers, dpcvx
+    counts two people, and the guarantee does not hold for this person.
     """
 
     __slots__ = ("__weakref__", "_people", "_values")
@@ -449,7 +451,7 @@ def parts_of(held: object) -> tuple[object, object]:
 def codes_of(people: object) -> Codes | str:
     """Return, for each row, the index of its person's first row; or why identifiers are faulty.
 
-    `people` holds the identifiers, one per row.
+    `people` holds the identifiers, one per row. Texts that look equal are one person.
     """
     if np.ma.is_masked(people):
         return _MISSING
@@ -463,7 +465,7 @@ def codes_of(people: object) -> Codes | str:
     for row, person in enumerate(held):
         if _is_missing(person):
             return _MISSING
-        codes[row] = first.setdefault(person, row)
+        codes[row] = first.setdefault(_spelled(person), row)
     return codes
 
 
@@ -477,8 +479,29 @@ _MISSING = (
 )
 
 
+def _spelled(person: object) -> object:
+    """Return an identifier without what nobody sees: blanks around a text, and its encoding.
+
+    Characters without a width, such as U+200B, are left out. Two people who become one by this lose
+    rows, and no guarantee: rows of one person are then among the rows of one identifier.
+    """
+    if isinstance(person, tuple):
+        return tuple(map(_spelled, person))
+    if isinstance(person, bytes) or (isinstance(person, str) and person.isascii()):
+        return person.strip()
+    if not isinstance(person, str):
+        return person
+    visible = "".join(c for c in person if unicodedata.category(c) != "Cf")
+    return unicodedata.normalize("NFC", visible).strip()
+
+
 def _is_missing(person: object) -> bool:
-    if person is None or (isinstance(person, (str, bytes)) and not person.strip()):
+    if isinstance(person, tuple):
+        # One part may be empty. With nan in it, equal tuples may count as unequal ones.
+        empty = (str, bytes, type(None))
+        missing = [part for part in person if _is_missing(part)]
+        return len(missing) == len(person) or not all(isinstance(p, empty) for p in missing)
+    if person is None or (isinstance(person, (str, bytes)) and not _spelled(person)):
         return True
     try:
         return bool(person != person)

@@ -116,17 +116,12 @@ def read_csv(path: Path, dimensions: int, columns: Sequence[str] = ()) -> Array:
 
 
 def read_people(path: Path) -> list[str]:
-    """Return the identifiers of people in a file, one per line; an empty text is a missing one.
-
-    Blanks around an identifier, and different encodings of one accented letter, make no different
-    person: two identifiers for a person would let more of its rows take part.
-    """
+    """Return the identifiers of people in a file, one per line; an empty text is a missing one."""
     raw = _bytes(path)
     try:
-        lines = raw.decode().removesuffix("\n").split("\n")
+        return raw.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError:
         raise FileError(f"'{path.name}' is not text in UTF-8. Save it as UTF-8.") from None
-    return [unicodedata.normalize("NFC", line.strip()) for line in lines]
 
 
 def _bytes(path: Path) -> bytes:

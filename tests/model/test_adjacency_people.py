@@ -77,6 +77,20 @@ def test_identifiers_are_equal_or_not_whatever_they_are():
     assert first_rows(np.array([0, 1, 0, 0, 1]), 2).tolist() == [True, True, True, False, True]
 
 
+def test_texts_that_look_equal_are_one_person():
+    """Otherwise a person would take part with twice as many rows."""
+    spellings = ["ann", " ann", "ann\t", "an\u200bn", "\ufeffann", "an\u00adn"]
+    assert codes_of(spellings).tolist() == [0] * 6
+    assert codes_of(np.array(spellings)).tolist() == [0] * 6
+    assert codes_of([("ann", 1), ("ann ", 1), ("ann", 2)]).tolist() == [0, 0, 2]
+    assert codes_of(["ren\u00e9", "rene\u0301", "rene"]).tolist() == [0, 0, 2]
+    assert codes_of([b"ann", b"ann "]).tolist() == [0, 0]
+    assert codes_of([("ann", ""), ("ann", None), ("ann", " ")]).tolist() == [0, 1, 0]
+    private = visits(shape=(4, 1), k=1)
+    rows = read(private, dp.ByPerson(np.ones((4, 1)), ["ann", "ann\u200b", "bob", " bob"]))
+    assert rows.ravel().tolist() == [1, 0, 1, 0]
+
+
 @pytest.mark.parametrize(
     "people, message",
     [
@@ -87,6 +101,11 @@ def test_identifiers_are_equal_or_not_whatever_they_are():
         (dict.fromkeys(range(6)), "no list or array"),
         ([*PEOPLE[:5], None], "without an identifier"),
         ([*PEOPLE[:5], " "], "without an identifier"),
+        ([*PEOPLE[:5], "\u200b"], "without an identifier"),
+        ([*PEOPLE[:5], ()], "without an identifier"),
+        ([*PEOPLE[:5], ("", None)], "without an identifier"),
+        ([*PEOPLE[:5], ("dot", float("nan"))], "without an identifier"),
+        ([*PEOPLE[:5], ("dot", (1, float("nan")))], "without an identifier"),
         ([1.0, 2.0, 3.0, 4.0, 5.0, np.nan], "without an identifier"),
         (np.ma.masked_array(range(6), [0, 0, 0, 0, 0, 1]), "without an identifier"),
         ([*PEOPLE[:5], ["dot"]], "TypeError"),
