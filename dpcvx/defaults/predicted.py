@@ -61,6 +61,8 @@ _DISTANCES = (1 / 3, 1.0, 3.0)
 # Largest step for nonsmooth losses: sqrt(T) of these steps with the largest gradient cover the
 # estimated distance to the optimum this many times.
 _LONGEST = 4.0
+# Typical size of labels, relative to their declared bounds.
+_LABELS = 1 / 3
 # Number of rounds up to which the last iterate is better than an average.
 FEW = 8
 # Step sizes to try, relative to the largest.
@@ -302,12 +304,19 @@ def _where_slopes_jump(scene: Landscape, rounds: int, pull: float) -> Prediction
     equal, so half is due to noise and subgradients. Subgradients stay as large near the optimum as
     far from it. For sums over many records they are about half as large (:math:`G^2 / 4`), because
     single records jump one by one.
+
+    If D follows from labels at their declared bounds, D / 3 is more typical, and the step size
+    follows from it. Without noise, steps that are too long cost little, so they stay as they are:
+    subgradients also count a third for the step size. The suboptimality stays the one for D.
     """
     noise = sum(block.size * block.noise**2 for block in scene.blocks)
-    kick = math.sqrt((scene.slope**2 / 4 + noise) / rounds)
+    jumps = scene.slope**2 / 4
+    kick = math.sqrt((jumps + noise) / rounds)
     holders = max(block.holders for block in scene.blocks)
     shared = any(block.holders > 1 for block in scene.blocks)
     step = scene.distance / (kick * rounds * (pull if shared else 1.0))
+    if scene.source == "labels":
+        step *= _LABELS * math.sqrt((jumps + noise) / (_LABELS**2 * jumps + noise))
     step = min(step, scene.limit / max(1.0, pull))
     output: Output = "weighted" if rounds > FEW else "last"
     start = holders * scene.slope * scene.distance

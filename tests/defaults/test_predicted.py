@@ -145,6 +145,16 @@ def test_the_penalty_of_exact_steps_lies_between_the_curvatures():
     assert chosen_penalty(flat) == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("noise, shorter", [(1e-6, 1.0), (1e6, 3.0)])
+def test_steps_of_losses_of_labels_shorten_with_noise(noise, shorter):
+    """Labels are typically a third of their declared bounds; quiet steps may be too long."""
+    of_losses = Landscape((VariableGroup(2, 2.0, noise, 3.0),), None, 1.0, 0.0, 1.0)
+    of_labels = replace(of_losses, source="labels")
+    usual, short = (predicted(each, 30, 1.0) for each in (of_losses, of_labels))
+    assert short.step == pytest.approx(usual.step / shorter, rel=1e-6)
+    assert short.gap == usual.gap  # so noise and rounds stay
+
+
 @pytest.mark.parametrize("agents, searched", [(2, True), (3, False)])
 def test_many_sets_are_not_searched_for_their_extent(monkeypatch, agents, searched):
     """Each component takes two solves: zones of a large network would take minutes."""
