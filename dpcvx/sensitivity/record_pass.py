@@ -93,7 +93,7 @@ class ContributionSizes:
         return np.where(self.signed, np.minimum(self.apart, angled), self.apart)
 
 
-def beside_product(form: NormalForm, product: Clip, place: tuple[int, int]) -> Beside | None:
+def beside_product(form: NormalForm, product: Clip, position: tuple[int, int]) -> Beside | None:
     """Return the affine part added to a product of records and variables.
 
     The result is None if the part is not added row by row.
@@ -103,11 +103,11 @@ def beside_product(form: NormalForm, product: Clip, place: tuple[int, int]) -> B
     form : NormalForm
     product : Clip
         The product of records and variables.
-    place : tuple of int
+    position : tuple of int
         Indices of an atom and of its argument that contains the affine function.
     """
     takers = [u for atom in form.atoms for u in atom.args] + [form.root]
-    j, k = place
+    j, k = position
     u = form.atoms[j].args[k]
     users = [other for other in takers if any(i == product.atom for i, _ in other.terms)]
     if product.turned or len(users) != 1 or users[0] is not u or len(u.terms) != 1:
@@ -124,7 +124,7 @@ def beside_product(form: NormalForm, product: Clip, place: tuple[int, int]) -> B
     across = np.intersect1d(F.indices, without_zeros(csr(right)).indices)
     weight = np.abs(D.diagonal()).reshape((count, -1), order="F").max(axis=1)
     size = row_lengths(row_sizes(F, 2).reshape((count, -1), order="F"))
-    return Beside(place, weight, size, apart=across.size == 0)
+    return Beside(position, weight, size, apart=across.size == 0)
 
 
 def total(a: Range, b: Range, atom: Atom, count: int) -> Range:
