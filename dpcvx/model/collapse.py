@@ -33,6 +33,7 @@ from .matrices import Array, Identity, Matrix, as_array, compact, zeros
 from .normal_form import Atom, Combination, NormalForm, digest_of
 from .private import Private, specs_of
 from .rewriting import image, rewritten, total
+from .structure import nodes_of
 
 # Above this many entries, a dense constant times a matrix of variables keeps its own rule: its
 # collapsed form repeats the constant once per column.
@@ -355,9 +356,10 @@ def _require_public(term: cp.Expression, atom: str, owner: str) -> None:
     if not held and term.is_convex():
         return
     *others, last = supported()
-    if atom.removeprefix("cp.") in others and held:
+    constants = _private_constants(term)
+    if atom.removeprefix("cp.") in others and constants:
         raise ModelError(
-            f"The objective of agent '{owner}' puts private '{held[0]}' where {atom} takes a "
+            f"The objective of agent '{owner}' puts private '{constants[0]}' where {atom} takes a "
             "constant, such as an exponent. Write a number or a cp.Parameter there. dpcvx knows no "
             f"gradient of {atom} for a private constant."
         ) from None
@@ -376,6 +378,12 @@ def summands(expression: Any) -> list[cp.Expression]:
 
 def _private(expression: cp.Expression) -> list[str]:
     return [p.name() for p in expression.parameters() if isinstance(p, Private)]
+
+
+def _private_constants(expression: cp.Expression) -> list[str]:
+    """Return the names of private objects that atoms take as constants, such as exponents."""
+    constants = (c for node in nodes_of(expression) for c in node.get_data() or ())
+    return [name for c in constants if isinstance(c, cp.Expression) for name in _private(c)]
 
 
 def _sum(terms: Sequence[cp.Expression]) -> cp.Expression:

@@ -434,7 +434,7 @@ class _File:
     def _flag(self, said: Mapping[str, Any], key: str, default: bool) -> bool:
         flag = said.get(key, default)
         if not isinstance(flag, bool):
-            raise self._wrong(f"accept.{key}", f"has to be true or false, and is {show(flag)}")
+            raise self._wrong(f"accept.{key}", f"must be true or false, and is {show(flag)}")
         return flag
 
 

@@ -151,7 +151,7 @@ def test_vectors_are_columns_or_rows(place, tmp_path, shape, given):
         (lambda t: t + '[accept]\nmethods = ["Magic"]\n', "of methods among"),
         (lambda t: t + "[accept]\nmethods = [[2, 2]]\n", "of methods among"),
         (lambda t: "coordinator = 5\n" + t, "coordinator is a text in quotes, and here 5"),
-        (lambda t: t + "[accept]\nask = 1\n", "accept.ask is true or false"),
+        (lambda t: t + "[accept]\nask = 1\n", "accept.ask must be true or false, and is 1"),
         (lambda t: t + "[accept]\npartners = -1\n", "accept.partners is a whole number"),
         (lambda t: t + '[accept]\nmodel = "none.py"\n', "model 'none.py' does not exist"),
         (lambda t: t + DATA.replace("within = 0.01\n", ""), "one of two lines: within"),

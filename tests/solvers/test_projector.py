@@ -19,6 +19,14 @@ from tests.sets import ALL, CLOSED, CONIC, MATRIX, WEIGHTS
 
 every = pytest.mark.parametrize("name", ALL)
 closed = pytest.mark.parametrize("name", CLOSED)
+SAID = {
+    "free": "unbounded",
+    "box": "within bounds",
+    "simplex": "in simplices",
+    "ball": "in balls",
+    "affine": "in affine sets",
+    "conic": "in conic sets",
+}
 
 
 @functools.cache
@@ -46,7 +54,7 @@ def test_kinds_name_the_closed_forms(name):
     P = projector(name)
     assert dict(P.kinds) == ALL[name].kinds
     assert P.separable == (set(P.kinds) <= {"free", "box"})
-    assert all(f"{count} {kind}" in str(P) for kind, count in P.kinds.items())
+    assert all(f"{count} {SAID[kind]}" in str(P) for kind, count in P.kinds.items())
 
 
 @every

@@ -129,7 +129,7 @@ def test_the_page_shows_it():
     rounds = int(FOUND[OBJ].rounds[-1])
     claimed, composed = OBJ.totals(rounds)
     assert f"T = {rounds}" in text and STORED["commit"][:9] in text
-    assert f"claimed {claimed:.1f}, composed {composed:.1f}" in text
+    assert f"{claimed:.1f} (claimed) and {composed:.1f} (composed)" in text
     for name, curve in (("ObjG", OBJ), ("OutG", OUT), ("no noise", EXACT)):
         trace = FOUND[curve]
         assert f"| {name} | {trace.error[-1]:.3f} | {trace.cost[-1]:.2f} |" in text
