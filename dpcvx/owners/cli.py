@@ -323,15 +323,17 @@ def _option(
 
 
 def _output(text: str) -> Path:
-    """Return the path of an output file; refuse it before a run if its folder does not exist."""
+    """Return the path of an output file; refuse it before a run if nothing can be written there."""
     path = Path(text)
-    folder = path.parent
-    if path.is_dir() or not (folder.is_dir() and os.access(folder, os.W_OK)):
-        raise argparse.ArgumentTypeError(
-            f"'{text}' is not a file in an existing folder that you can write: the variables could "
-            "not be saved"
-        )
-    return path
+    if path.is_dir():
+        why = "is a folder. Name a file"
+    elif not path.parent.is_dir():
+        why = "is in a folder that does not exist. Make the folder, or name another file"
+    elif not os.access(path.parent, os.W_OK):
+        why = "is in a folder that you cannot write. Name a file in another folder"
+    else:
+        return path
+    raise argparse.ArgumentTypeError(f"'{text}' {why}: the variables could not be saved")
 
 
 def _say(text: str) -> None:

@@ -716,7 +716,7 @@ FAULTS = (
     Fault(
         "the owner's folder is read-only at the start",
         locked("north", True),
-        "'spent.jsonl.*cannot be written: read-only file system. Make",
+        "own.npz' is in a folder that you cannot write. Name a file in another folder",
         _NOT_HERE,
     ),
     Fault(

@@ -277,10 +277,23 @@ def test_what_an_owner_saves_is_for_its_eyes_only(tmp_path):
     [["coordinate", "model.py"], ["owner", "join", "owner.toml", "--connect", "wss://h:1"]],
 )
 def test_out_without_folder_is_refused_before_a_run(tmp_path, capsys, command):
-    for out in (tmp_path / "missing" / "x.npz", tmp_path):
+    cases = {
+        tmp_path / "missing" / "x.npz": "is in a folder that does not exist",
+        tmp_path: "is a folder",
+    }
+    for out, why in cases.items():
         with pytest.raises(SystemExit, match="2"):
             main([*command, "--out", str(out)])
-        assert "is not a file in an existing folder" in capsys.readouterr().err
+        assert why in " ".join(capsys.readouterr().err.split())
+
+
+def test_out_in_a_folder_that_nobody_can_write_is_refused_before_a_run(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(cli.os, "access", lambda path, mode: False)
+    with pytest.raises(SystemExit, match="2"):
+        main(["coordinate", "model.py", "--out", str(tmp_path / "x.npz")])
+    assert "is in a folder that you cannot write" in " ".join(capsys.readouterr().err.split())
 
 
 MISTAKES = {
