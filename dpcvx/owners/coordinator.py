@@ -352,14 +352,17 @@ class _Run:
             if (logged.t, logged.k, [n for n, _ in logged.replies]) != (t, k, list(calls)):
                 raise refused("changed", "the log belongs to another run")
             by_name = dict(logged.replies)
+            try:
+                self._require_replies(by_name, each)
+            except RefusedError:
+                detail = f"the log has replies of round {t} that no owner sends"
+                raise refused("changed", detail) from None
             self._lead(calls, by_name, (t, k))
         else:
             by_name = self._expected(self._sent(calls), messages.AgentReply)
             if any((reply.t, reply.k) != (t, k) for reply in by_name.values()):
                 raise refused("order", "a reply belongs to another round")
-            for local, message in zip(self.plan.program.agents, each, strict=True):
-                if message is not None:
-                    require_reply(by_name[local.name], message, self.plan.algorithm, local)
+            self._require_replies(by_name, each)
             self.log.add(Exchange(t, k, tuple(by_name.items())))
         self._done += 1
         self._diverged |= {name for name, reply in by_name.items() if reply.diverged}
@@ -370,6 +373,13 @@ class _Run:
             else worker.Reply(answer.message, answer.outcome, answer.diverged)
             for answer in replies
         ]
+
+    def _require_replies(
+        self, by_name: Mapping[str, messages.AgentReply], each: Sequence[Any]
+    ) -> None:
+        for local, message in zip(self.plan.program.agents, each, strict=True):
+            if message is not None:
+                require_reply(by_name[local.name], message, self.plan.algorithm, local)
 
     def answers(self) -> list[Answer]:
         """Return the agents' current iterates, with local components from the initial point."""
@@ -493,7 +503,8 @@ class _Run:
 
         A run that is closed early continues without these owners.
         """
-        assert self.hub is not None
+        if self.hub is None:
+            raise refused("changed", "the log has the end of the run, and not all rounds before it")
         said = self.hub.exchange(frames, late) if frames else {}
         if self._closing:
             for name in [name for name, answer in said.items() if isinstance(answer, Gone)]:

@@ -7,6 +7,7 @@ import pickle
 import traceback
 import tracemalloc
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -20,7 +21,7 @@ from dpcvx.owners.agreement import agree
 from dpcvx.owners.coordinator import Remote
 from dpcvx.owners.files import CoordinatorLog, StoredCalls
 from dpcvx.owners.loopback import policies_of
-from dpcvx.owners.messages import AgentReply, Exchange, RunBegun
+from dpcvx.owners.messages import AgentReply, Answers, Exchange, RunBegun
 from dpcvx.owners.offers import offers_of
 from dpcvx.owners.session import Session
 from dpcvx.solvers.conic import Outcome
@@ -193,6 +194,38 @@ def test_a_full_folder_of_temporary_files_is_named_on_both_sides(tmp_path, monke
         assert wire.decode(said[-1]).code == "storage"
     with CoordinatorLog(log) as again:  # it is free, and the run can resume
         assert again.begun is not None and not again.exchanges
+
+
+def _other_replies(said):
+    if not isinstance(said, Exchange) or said.t != 2:
+        return said
+    return replace(said, replies=tuple((n, replace(r, message="")) for n, r in said.replies))
+
+
+def _no_answers(said):
+    return None if isinstance(said, Answers) else said
+
+
+@pytest.mark.parametrize(
+    "change, why",
+    [(_other_replies, "replies of round 2"), (_no_answers, "the end of the run, and not all")],
+    ids=["other replies", "no answers"],
+)
+def test_a_changed_log_is_refused(tmp_path, change, why):
+    plan, path = planned(), tmp_path / "run.dpx"
+
+    def ran():
+        hub = Mortal(policies_of(plan, tmp_path, seal_all(LOADS)))
+        executor = Remote(lambda names: hub, lambda: CoordinatorLog(path), lambda: "a run")
+        plan.run(executor=executor, verbose=False)
+
+    ran()
+    with path.open("rb") as file:
+        said = [change(wire.decode(frame)) for _, frame in wire.frames_in(file)]
+    path.write_bytes(b"".join(wire.encode(record) for record in said if record is not None))
+    with pytest.raises(dp.RefusedError, match=f"the log has {why}") as refusal:
+        ran()
+    assert refusal.value.code == "changed"
 
 
 def test_a_log_and_its_calls_are_not_kept_in_memory(tmp_path):
