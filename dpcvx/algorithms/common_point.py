@@ -10,6 +10,10 @@ components move first, to the closest point w that every agent can complete by l
 Then the local components move to the closest ones that are feasible with w. So w depends only on
 released values of shared components, and a coordinator that does not know local components computes
 the same w. Both projections are post-processing: sets are public, and points are released values.
+
+With ``public=True``, for problems without private data, all components move together. Local
+components may have to move far for a small change of shared ones, such as flows of a stiff part of
+a network for voltages at its border.
 """
 
 from __future__ import annotations
@@ -67,7 +71,9 @@ class CommonPoint:
         return self.outcome in _FOUND
 
 
-def common_point(program: Program, vectors: Sequence[Array], *, alone: bool = False) -> CommonPoint:
+def common_point(
+    program: Program, vectors: Sequence[Array], *, alone: bool = False, public: bool = False
+) -> CommonPoint:
     """Return the closest feasible point: shared components move first, then local ones.
 
     Distances of a variable are divided by its distance from the public initial point, so that they
@@ -81,6 +87,8 @@ def common_point(program: Program, vectors: Sequence[Array], *, alone: bool = Fa
     alone : bool
         Whether only shared components are known. Local components then stay unchanged and have no
         effect, and `excess` is nan.
+    public : bool
+        Whether all components move together, which no other party has to repeat.
     """
     whole, m = joint_set(program), program.size
     x = np.zeros(whole.start.size)
@@ -95,6 +103,12 @@ def common_point(program: Program, vectors: Sequence[Array], *, alone: bool = Fa
     if scaled is not None and not suits and scaled.violation(x) <= _SOLVED:
         # Near tips of cones, sets are thin, and no solver completes even a feasible point.
         return CommonPoint(_apart(whole, x), outcome, _excess(program, _apart(whole, x)))
+    if scaled is not None and public and not suits:
+        weights = np.r_[program.holders, np.ones(x.size - m)]
+        y, together = scaled.projected(with_slacks(program, x), weights)
+        if together in _FOUND:
+            moved = _apart(whole, y)
+            return CommonPoint(moved, together, _excess(program, moved))
     if not suits:
         shared = _Scaled.of(connected(whole.data, m), unit[:m])
         x[:m], outcome = shared.projected(x[:m], program.holders)

@@ -321,7 +321,9 @@ def returned(result: Result) -> Result:
     if not result.status.solved:
         return result
     raw = result.raw
-    point = common_point(raw.program, raw.vectors, alone=result.owners)
+    agents = raw.program.agents
+    public = not any(local.form.private or local.hands_over for local in agents)
+    point = common_point(raw.program, raw.vectors, alone=result.owners, public=public)
     if point.outcome is Outcome.INFEASIBLE:
         return _infeasible(result)
     common = replace(raw, vectors=point.vectors)

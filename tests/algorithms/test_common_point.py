@@ -56,6 +56,18 @@ def closest(values, units):
     return [np.append(x.value, y.value) for y in own]
 
 
+def test_public_components_move_together():
+    # y is 100 times x and at most 50. Alone, x moves to the nearest 0.5, and both y to 50.
+    stiff = program(*[lambda x, y: [y == 100 * x[0], x[1] == 0, y <= 50]] * 2)
+    values = [np.array([0.6, 0.0, 10.0]), np.array([0.8, 0.0, 10.0])]
+    alone, together = (common_point(stiff, values, public=public) for public in (False, True))
+    assert alone.found and together.found
+    np.testing.assert_allclose(alone.vectors[0], [0.5, 0, 50], atol=1e-6)
+    # Units are 0.8 and 10: x minimizes ((x - 0.7) / 0.8)^2 + ((100 x - 10) / 10)^2.
+    x = (0.7 / 0.64 + 10) / (1 / 0.64 + 100)
+    np.testing.assert_allclose(together.vectors[0], [x, 0, 100 * x], atol=1e-6)
+
+
 def broken(vectors):
     """By how much the constraints of `mixed` are violated, as they are written."""
     a, b, c = vectors
