@@ -199,7 +199,7 @@ def hours(study: PowerFlow, totals: Mapping[str, Floats]) -> Figure:
     priced = "price mean" in totals
     figure = Figure(figsize=(ONE_COLUMN, 3.9 if priced else 2.5))
     panels = figure.subplots(1 + priced, 1, sharex=True, squeeze=False)[:, 0]
-    at = np.arange(study.hours)
+    hours = np.arange(study.hours)
     axes = panels[0]
     moved = totals["storage"] + totals["flexible"]
     if study.setting.stores or study.setting.flexible:
@@ -210,19 +210,19 @@ def hours(study: PowerFlow, totals: Mapping[str, Floats]) -> Figure:
             )
             if places
         ]  # fmt: skip
-        axes.bar(at, moved, color="0.75", label=" and ".join(names))
-    axes.step(at, totals["generation"], where="mid", ls="--", label="generation")
-    axes.step(at, totals["load"], where="mid", ls="-", label="served load")
+        axes.bar(hours, moved, color="0.75", label=" and ".join(names))
+    axes.step(hours, totals["generation"], where="mid", ls="--", label="generation")
+    axes.step(hours, totals["load"], where="mid", ls="-", label="served load")
     axes.set(ylabel="MW", title=study.case.name)
     axes.set_ylim(min(0.0, 1.1 * moved.min()), 1.35 * max(totals["load"].max(), 1e-9))
     axes.legend(loc="upper left", ncols=2)
     if priced:
         axes = panels[1]
         axes.fill_between(
-            at, totals["price low"], totals["price high"], step="mid", alpha=0.3, linewidth=0,
+            hours, totals["price low"], totals["price high"], step="mid", alpha=0.3, linewidth=0,
             label="all buses",
         )  # fmt: skip
-        axes.step(at, totals["price mean"], where="mid", label="mean")
+        axes.step(hours, totals["price mean"], where="mid", label="mean")
         axes.set(ylabel="price, $/MWh")
         axes.legend()
     panels[-1].set_xlabel("hour")

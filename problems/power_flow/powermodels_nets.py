@@ -81,10 +81,10 @@ def powermodels_json(raw: bytes) -> Mapping[str, Any] | None:
     if not raw.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{") or b'"per_unit"' not in raw:
         return None
     try:
-        found = json.loads(raw)
+        content = json.loads(raw)
     except (ValueError, RecursionError):
         return None
-    return found if is_powermodels(found) else None
+    return content if is_powermodels(content) else None
 
 
 def from_powermodels(
@@ -119,9 +119,9 @@ def from_powermodels(
     for table, columns in (("load", ("pd", "qd")), ("shunt", ("gs", "bs"))):
         for row, component in read.rows(table):
             if _number(component, "status", 1.0, row) != 0:
-                at = read.bus_row(component, f"{table}_bus", position, row)
+                at_bus = read.bus_row(component, f"{table}_bus", position, row)
                 for column, field in enumerate(columns, start=2 if table == "load" else 4):
-                    bus[at, column] += read.power * _number(component, field, 0.0, row)
+                    bus[at_bus, column] += read.power * _number(component, field, 0.0, row)
     branch = read.table("branch", _BRANCH, 13)
     notes = _charging(read, bus, branch, position)
     fields = {

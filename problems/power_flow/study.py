@@ -509,10 +509,10 @@ def _own_terms(
     name: str,
 ) -> tuple[cp.Expression, list[cp.Constraint]]:
     """Return cost and limits of a zone, without its balance."""
-    case, own = public_case(setting.case, setting.private), setting.zones.buses[zone]
+    case, buses = public_case(setting.case, setting.private), setting.zones.buses[zone]
     generators = generators_of(case, setting.zones, zone)
-    held = places_at(case, setting.stores, own)
-    moved = places_at(case, setting.flexible, own)
+    held = places_at(case, setting.stores, buses)
+    moved = places_at(case, setting.flexible, buses)
     if setting.private == "capacities":
         shares = None if isinstance(setting.ramps, np.ndarray) else setting.ramps
         limits = private_capacities(
