@@ -38,7 +38,7 @@ EVENTS = {
     "turned away": (
         "coordinator",
         _WARNING,
-        "who calls itself {agent} was turned away ({code})",
+        "a connection as {agent} was turned away ({code})",
     ),
     "began": ("coordinator", _INFO, "run {run} begins: {agents}, {rounds} rounds"),
     "resumed": ("coordinator", _INFO, "run {run} resumes after round {round}: {agents}"),

@@ -98,17 +98,16 @@ def common_point(
     unit, outcome = _units(program, whole, vectors), Outcome.SOLVED
     scaled = None if alone else _Scaled.of(whole.data, unit)
     if scaled is not None and scaled.holds(x) and with_slacks(program, x) is x:
-        return CommonPoint(_apart(whole, x), outcome, _excess(program, _apart(whole, x)))
+        return _completed(program, whole, x, outcome)
     suits = not m or _suits(program, whole, x[:m], unit[:m])
     if scaled is not None and not suits and scaled.violation(x) <= _SOLVED:
         # Near tips of cones, sets are thin, and no solver completes even a feasible point.
-        return CommonPoint(_apart(whole, x), outcome, _excess(program, _apart(whole, x)))
+        return _completed(program, whole, x, outcome)
     if scaled is not None and public and not suits:
         weights = np.r_[program.holders, np.ones(x.size - m)]
         y, together = scaled.projected(with_slacks(program, x), weights)
         if together in _FOUND:
-            moved = _apart(whole, y)
-            return CommonPoint(moved, together, _excess(program, moved))
+            return _completed(program, whole, y, together)
     if not suits:
         shared = _Scaled.of(connected(whole.data, m), unit[:m])
         x[:m], outcome = shared.projected(x[:m], program.holders)
@@ -119,8 +118,15 @@ def common_point(
             # Shared components have a solver's accuracy, so that no local ones may fit exactly.
             y, outcome = scaled.projected(x, np.ones(x.size))
         x[m:] = y[m:]
-    moved = _apart(whole, x)
-    return CommonPoint(moved, outcome, np.nan if alone else _excess(program, moved))
+    if alone:
+        return CommonPoint(_apart(whole, x), outcome, np.nan)
+    return _completed(program, whole, x, outcome)
+
+
+def _completed(program: Program, whole: Joint, x: Array, outcome: Outcome) -> CommonPoint:
+    """Return the common point with all components known."""
+    vectors = _apart(whole, x)
+    return CommonPoint(vectors, outcome, _excess(program, vectors))
 
 
 @dataclass(frozen=True, eq=False)

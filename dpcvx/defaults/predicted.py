@@ -198,7 +198,7 @@ _SOURCES = {
     "losses are nonsmooth",
     "labels": "the step size follows from an estimated distance to the optimum, because losses are "
     "nonsmooth: six times the loss for labels at their declared bounds, over the largest "
-    "derivative",
+    "derivative; if noise dominates, steps are up to three times shorter",
     "losses": "the step size follows from an estimated distance to the optimum, because losses are "
     "nonsmooth: values and curvatures of the losses at the initial point, and their largest "
     "derivative, give the distance",

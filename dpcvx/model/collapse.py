@@ -33,7 +33,7 @@ from .matrices import Array, Identity, Matrix, as_array, compact, zeros
 from .normal_form import Atom, Combination, NormalForm, digest_of
 from .private import Private, specs_of
 from .rewriting import image, rewritten, total
-from .structure import nodes_of
+from .structure import constants_of, nodes_of
 
 # Above this many entries, a dense constant times a matrix of variables keeps its own rule: its
 # collapsed form repeats the constant once per column.
@@ -382,8 +382,8 @@ def _private(expression: cp.Expression) -> list[str]:
 
 def _private_constants(expression: cp.Expression) -> list[str]:
     """Return the names of private objects that atoms take as constants, such as exponents."""
-    constants = (c for node in nodes_of(expression) for c in node.get_data() or ())
-    return [name for c in constants if isinstance(c, cp.Expression) for name in _private(c)]
+    constants = (c for node in nodes_of(expression) for c in constants_of(node))
+    return [name for constant in constants for name in _private(constant)]
 
 
 def _sum(terms: Sequence[cp.Expression]) -> cp.Expression:

@@ -38,6 +38,7 @@ from .layout import Layout, indexed, is_quotient
 from .matrices import csr
 from .private import Private
 from .spec import PrivateSpec
+from .structure import constants_of
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -156,8 +157,8 @@ def _moved(tree: Any, largest: bool, data: set[int], replace: Replace) -> Any:
     moved = replace(tree, largest)
     if moved is not None:
         return moved
-    if any(id(p) in data for part in tree.get_data() or () for p in _parameters(part)):
-        raise _Unknown  # such as an exponent
+    if any(id(p) in data for constant in constants_of(tree) for p in constant.parameters()):
+        raise _Unknown
     arguments = []
     for k, argument in enumerate(tree.args):
         if not any(id(p) in data for p in argument.parameters()):
@@ -172,11 +173,6 @@ def _moved(tree: Any, largest: bool, data: set[int], replace: Replace) -> Any:
         else:
             raise _Unknown
     return tree.copy(arguments)
-
-
-def _parameters(part: Any) -> list[cp.Parameter]:
-    """Return the parameters in an option of an atom, if the option is an expression."""
-    return part.parameters() if isinstance(part, cp.Expression) else []
 
 
 def _within_domain(tree: Any, k: int) -> bool:

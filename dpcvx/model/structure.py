@@ -63,6 +63,11 @@ def nodes_of(tree: Any) -> Iterator[Any]:
         yield node
 
 
+def constants_of(node: Any) -> list[cp.Expression]:
+    """Return expressions that an atom takes as constants, such as an exponent."""
+    return [part for part in node.get_data() or () if isinstance(part, cp.Expression)]
+
+
 class _Walk:
     """Computation of digests that visits every node once, even if several trees share a node."""
 

@@ -356,7 +356,8 @@ def prove(certificate: Certificate, iteration: Iteration) -> Proved:
     with np.errstate(over="ignore", invalid="ignore"):  # non-finite numbers prove nothing
         last, state = [np.array([form.of_turn(form.end)])], [np.zeros(0)]
         for chain in certificate.last:
-            _require(chain.pair == 0, "two last rounds count together, though x alone is released")
+            said = "the last two rounds count together, though x alone is released"
+            _require(chain.pair == 0, said)
             last.append(_chain(form, form.end, chain))
         for chain in certificate.state:
             pair = _least(form.last_pair(_multiplier(chain.pair)), "the last two rounds")

@@ -199,7 +199,7 @@ def _network(group: argparse._ArgumentGroup) -> None:
         choices=["voltage", "flow", "tie"],
         default="voltage",
         help="what zones agree on at a tie line: voltage products, its flows too, or differences "
-        "and levels in units of its admittance, for large networks (default voltage)",
+        "and means in units of its admittance, for large networks (default voltage)",
     )
 
 

@@ -176,12 +176,12 @@ class _Reader:
         rows = self.rows(table)
         matrix = np.zeros((len(rows), width))
         factor = {"power": self.power, "angle": self.degrees, "": 1.0}
-        for at, (row, component) in enumerate(rows):
+        for line, (row, component) in enumerate(rows):
             for column, field, kind, default in columns:
                 if component.get(field) is None and default is not None:
-                    matrix[at, column] = default
+                    matrix[line, column] = default
                 else:
-                    matrix[at, column] = factor[kind] * _number(component, field, default, row)
+                    matrix[line, column] = factor[kind] * _number(component, field, default, row)
         return matrix
 
     def bus_row(
@@ -214,23 +214,23 @@ def _charging(
 ) -> tuple[str, ...]:
     """Fill the charging of branches; what differs between their ends becomes shunts at buses."""
     moved = []
-    for at, (row, component) in enumerate(read.rows("branch")):
+    for line, (row, component) in enumerate(read.rows("branch")):
         value = {f: _number(component, f, 0.0, row) for f in ("g_fr", "b_fr", "g_to", "b_to")}
         shared = min(value["b_fr"], value["b_to"], key=abs)
         shared = shared if value["b_fr"] * value["b_to"] > 0 else 0.0
-        branch[at, 4] = 2 * shared
-        tap = branch[at, 8] or 1.0
+        branch[line, 4] = 2 * shared
+        tap = branch[line, 8] or 1.0
         ends = ("f_bus", "fr", tap**2), ("t_bus", "to", 1.0)
-        for field, end, ratio in ends if branch[at, 10] != 0 else ():
+        for field, end, ratio in ends if branch[line, 10] != 0 else ():
             where = read.bus_row(component, field, position, row)
             more = np.array([value[f"g_{end}"], value[f"b_{end}"] - shared]) / ratio
             if more.any():
                 # Shunts of MATPOWER are in MW and MVAr at 1 per unit.
                 bus[where, 4:6] += more * _number(read.source, "baseMVA", None, read.name)
-                moved.append(at + 1)
+                moved.append(line + 1)
     if not moved:
         return ()
-    rows = ", ".join(str(row) for row in dict.fromkeys(moved))
+    rows = _listed(dict.fromkeys(moved))
     return (
         f"{read.name}: shunts at the ends of branches are shunts at buses where they are "
         f"conductances or differ (branch {rows}); ratings hold for the power without them.",
@@ -245,7 +245,7 @@ def _dc_lines(read: _Reader) -> Floats:
     """
     rows = read.rows("dcline")
     matrix = read.table("dcline", _DC_LINE, 17)
-    for at, (row, component) in enumerate(rows):
+    for line, (row, component) in enumerate(rows):
         limit = {
             field: read.power * _number(component, field, default, row)
             for side in "ft"
@@ -254,14 +254,14 @@ def _dc_lines(read: _Reader) -> Floats:
                 (f"qmin{side}", -np.inf), (f"qmax{side}", np.inf),
             )
         }  # fmt: skip
-        loss0, share = matrix[at, 15], 1 - matrix[at, 16]
+        loss0, share = matrix[line, 15], 1 - matrix[line, 16]
         low = max(limit["pminf"], (loss0 - limit["pmaxt"]) / share)
         high = min(limit["pmaxf"], (loss0 - limit["pmint"]) / share)
-        matrix[at, 9] = low if low >= 0 else share * low - loss0
-        matrix[at, 10] = high if high >= 0 else share * high - loss0
-        matrix[at, 11:13] = -limit["qmaxf"], -limit["qminf"]
-        matrix[at, 13:15] = -limit["qmaxt"], -limit["qmint"]
-        matrix[at, 4] = share * matrix[at, 3] - loss0
+        matrix[line, 9] = low if low >= 0 else share * low - loss0
+        matrix[line, 10] = high if high >= 0 else share * high - loss0
+        matrix[line, 11:13] = -limit["qmaxf"], -limit["qminf"]
+        matrix[line, 13:15] = -limit["qmaxt"], -limit["qmint"]
+        matrix[line, 4] = share * matrix[line, 3] - loss0
     return matrix
 
 
@@ -270,11 +270,11 @@ def _costs(read: _Reader, table: str) -> tuple[Floats | None, tuple[str, ...]]:
     rows = read.rows(table)
     costs: list[list[float]] = []
     free = []
-    for at, (row, component) in enumerate(rows):
+    for line, (row, component) in enumerate(rows):
         listed = component.get("cost")
         if not listed or "model" not in component:
             costs.append([_POLYNOMIAL, 0, 0, 1, 0.0])
-            free.append(at + 1)
+            free.append(line + 1)
             continue
         if not isinstance(listed, list):
             raise CaseError(f"{row} has a 'cost' that is not a list. Write a list of numbers.")

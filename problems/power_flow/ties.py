@@ -3,7 +3,7 @@
 Two zones agree on quantities of the branches between them. In units of voltages, a small difference
 is a large flow on a branch of large admittance. Methods that penalize differences then need
 thousands of rounds. With ``shared="tie"``, every zone has its own copies of the quantities at the
-far ends of its tie lines. Two zones agree on differences and levels of both ends, multiplied by the
+far ends of its tie lines. Two zones agree on differences and means of both ends, multiplied by the
 root of the admittance y between them. For angles a and b, these are::
 
     sqrt(2 y) (a - b),    sqrt(y / 2) (a + b) / 2
@@ -135,9 +135,7 @@ def angle_coordinates(case: Case, pairs: Ints, angle: cp.Expression | Floats) ->
     angle : cp.Expression or ndarray, shape (buses, hours)
         Angles that a zone sees.
     """
-    between = np.zeros(len(case.pairs.first))
-    np.add.at(between, case.pairs.of_branch, np.abs(susceptances(case)))
-    root = sp.diags_array(np.sqrt(between[pairs]))
+    root = _roots(case, pairs, np.abs(susceptances(case)))
     first, second = angle[case.pairs.first[pairs]], angle[case.pairs.second[pairs]]
     return [np.sqrt(2) * root @ (first - second), np.sqrt(0.125) * root @ (first + second)]
 
@@ -162,9 +160,7 @@ def voltage_coordinates(
     w, wr, wi : cp.Expression or ndarray
         Voltages of all buses and their products of all pairs, as a zone sees them.
     """
-    between = np.zeros(len(case.pairs.first))
-    np.add.at(between, case.pairs.of_branch, 1 / np.hypot(case.branch.r, case.branch.x))
-    root = sp.diags_array(np.sqrt(between[pairs]))
+    root = _roots(case, pairs, 1 / np.hypot(case.branch.r, case.branch.x))
     first, second = w[case.pairs.first[pairs]], w[case.pairs.second[pairs]]
     return [
         np.sqrt(2) * root @ wi[pairs],
@@ -172,3 +168,10 @@ def voltage_coordinates(
         np.sqrt(2) * root @ (first + second - 2 * wr[pairs]),
         np.sqrt(0.03125) * root @ (first + second),
     ]
+
+
+def _roots(case: Case, pairs: Ints, admittance: Floats) -> sp.dia_array:
+    """Return the roots of the admittances between pairs of buses, from those of the branches."""
+    between = np.zeros(len(case.pairs.first))
+    np.add.at(between, case.pairs.of_branch, admittance)
+    return sp.diags_array(np.sqrt(between[pairs]))

@@ -282,6 +282,7 @@ def test_plan_says_which_rule_chose_the_step():
     said = " ".join(str(lasso("absolute")[0].plan(**BUDGET)).split())
     assert "exactly minimizes the public terms that have no smoothness constant" in said
     assert "loss for labels at their declared bounds" in said
+    assert "if noise dominates, steps are up to three times shorter" in said
     named = lasso("absolute")[0].plan(dp.FederatedAveraging(step=0.1), rounds=5, **BUDGET)
     assert "labels that fill" not in str(named)
 
